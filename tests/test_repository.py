@@ -1,4 +1,4 @@
-"""What the repository promises about itself: a light import, documented modules, types that ship, pins that hold."""
+"""Promises of the repository: a light import, documented modules, types that ship, pinned versions."""
 
 from __future__ import annotations
 

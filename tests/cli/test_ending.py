@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 ENOUGH = 100
 """Elements, five milliseconds apart, after which whoever has started a stream is waiting for its end."""
 RUNNING = "tidegate: the pipeline 'pipeline' is running until it is stopped (Ctrl-C or SIGTERM); no --run_for\n"
-"""What a stream says where no terminal shows its progress."""
+"""The message of a stream without a terminal for its progress."""
 SLOW = """
 import os, select
 import tidegate as tg

@@ -178,7 +178,7 @@ def test_a_damaged_file_is_told_though_no_values_are_shown(folder: Path) -> None
 
 
 class Busy(LocalStorage):
-    """Where a job completes a checkpoint, and removes the one before, while the directory is looked at."""
+    """A directory in which a job completes a checkpoint, and removes the previous one, while it is being read."""
 
     def read(self, name: str) -> bytes:
         if name.startswith("chk-000007/") and name.endswith(".state"):

@@ -76,7 +76,7 @@ def step(name: str, folder: Path, budget: int) -> Operator:
 
 
 def result(op: Operator) -> dict[Any, list[Any]]:
-    """What a step gives of each key and window, in order."""
+    """The output of a step for each key and window, in order."""
     found: dict[Any, list[Any]] = {}
     for _, value, t, windows in [*read(op.on_watermark(MAX_MICROS)), *read(op.finish())]:
         found.setdefault((value[0], windows), []).append((value, t))

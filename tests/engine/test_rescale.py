@@ -449,7 +449,7 @@ def test_bounded_input_goes_on_in_any_number_of_tasks(
 
 
 def in_windows(rows: dict[Any, list[Row]]) -> dict[Any, list[Row]]:
-    """What was spilled comes partition by partition: the windows of a key in their order."""
+    """Spilled data is emitted partition by partition, and the windows of a key in order."""
     return {key: sorted(found, key=lambda row: row[2]) for key, found in rows.items()}
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with files, flags and compiled pipelines, word for word, as whoever runs a pipeline reads it."""
+"""Messages about bad files, flags and compiled pipelines, word for word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is refused while a pipeline is built, with the whole message its author reads."""
+"""Messages about errors while a pipeline is built, word for word."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands after `|` and is no step: the error says what to write."""
+"""Errors for an operand of `|` that is not a step say what to write instead."""
 
 from __future__ import annotations
 

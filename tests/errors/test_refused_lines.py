@@ -1,4 +1,4 @@
-"""Whatever is refused while a script builds its pipeline is told at the line of the script, however it is started."""
+"""Errors while a script builds its pipeline name the line of the script, however the script is started."""
 
 from __future__ import annotations
 

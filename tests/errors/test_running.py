@@ -1,4 +1,4 @@
-"""What goes wrong while a pipeline runs: which step, which method, which element, word for word."""
+"""Messages about errors during a run, which name the step, the method and the element, word for word."""
 
 # ruff: noqa: E731
 from __future__ import annotations

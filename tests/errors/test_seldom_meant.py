@@ -1,4 +1,4 @@
-"""What is easily written and hardly ever meant is refused, or warned of, when the pipeline is built or first runs."""
+"""Code that is easily written but hardly ever intended is refused, or causes a warning, when built or first run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every example promises: a page tells of it, its docstring says how to run it, and its pipeline checks."""
+"""Every example is listed on a page, its docstring gives the command to run it, and its pipeline passes `check`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def rows() -> list[tuple[float, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """What the example writes, by the name of the file."""
+    """The example's output by file name."""
     folder = tmp_path_factory.mktemp("flights")
     run_successfully(sys.executable, EXAMPLES / "flights.py", "--output", folder, "--every", str(EVERY))
     return {path.name.partition("-")[0]: path.read_text().splitlines() for path in folder.glob("*.txt")}

@@ -17,7 +17,7 @@ sales_report = load_example("sales_report")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where one run of the report has written."""
+    """The folder to which one run of the report has written."""
     folder: Path = tmp_path_factory.mktemp("sales")
     sales_report.pipeline(sales_report.SalesOptions(output=str(folder))).run().wait_until_finish()
     return folder

@@ -1,4 +1,4 @@
-"""What two steps may write to one table or path of Spark's."""
+"""Whether two steps may write to the same table or path of Spark."""
 
 from __future__ import annotations
 

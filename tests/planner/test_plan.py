@@ -1,4 +1,4 @@
-"""What the planner decides: what is dropped, fused, lifted and exchanged, and how stages and regions are cut."""
+"""The decisions of the planner: steps to drop, fuse, lift and exchange, and the cuts of stages and regions."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def test_every_plan_holds_together(description: Description, traits: Traits) -> 
 
 
 def check(found: Plan, traits: Traits) -> None:
-    """What must hold of any plan."""
+    """Check the invariants of a plan."""
     assert [step.id for step in found.steps] == list(range(len(found.steps)))
     stages = {step.id: step.stage for step in found.steps}
     assert sorted({stage for region in found.regions for stage in region}) == sorted(set(stages.values()))

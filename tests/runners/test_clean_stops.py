@@ -1,4 +1,4 @@
-"""What becomes of open windows when a stream is stopped: nothing, unless no other run could go on with them."""
+"""Open windows of a stopped stream don't fire, unless no later run could continue with them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 600
 
 
 def stopped(folder: Path, *options: str) -> list[str]:
-    """What a stopped run has written, whose one window was open when it was stopped."""
+    """The output of a run that was stopped while its only window was open."""
     seen = folder / "seen"
     p = tg.Pipeline(options=[*options])
     _ = (

@@ -32,7 +32,7 @@ ALWAYS = "direct,streaming,spark"
 
 @dataclass(frozen=True)
 class Workers:
-    """What a test on the streaming runner runs on. `sample`: one in so many tests is run on it."""
+    """A configuration of the streaming runner for tests; one in `sample` tests is run with it."""
 
     number: int
     sample: int = 1

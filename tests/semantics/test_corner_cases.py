@@ -29,7 +29,7 @@ def test_the_table_has_at_least_sixty_corners() -> None:
 
 
 def bounded(runner: str, cases: Iterable[Case], options: Any = None) -> dict[str, ScriptResult]:
-    """What each case gives if its elements are bounded data, whatever else its script says: all in one pipeline."""
+    """The results of all cases, in one pipeline, with their elements as bounded data and no other events."""
     pipeline = TestPipeline(runner, {"runner": runner, "allow_unsafe_triggers": True, **(options or {})})
     recorders: dict[str, PaneRecorder] = {}
     for case in cases:

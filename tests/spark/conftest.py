@@ -18,5 +18,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def flags(spark_session: Any) -> list[str]:
-    """What chooses the runner, which finds the session all tests share."""
+    """The flags that select the runner, which uses the session that all tests share."""
     return ["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "3"]

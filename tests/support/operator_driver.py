@@ -82,7 +82,7 @@ def operator(
 
 
 def read(emitted: Iterable[tuple[str, Block]]) -> Iterator[Out]:
-    """What was emitted, one by one."""
+    """The emitted elements, one by one."""
     for collection, block in emitted:
         for value, t, windows in zip(block.values, block.timestamp_column(), block.window_list(), strict=True):
             yield collection, value, t, tuple(windows)

@@ -1,4 +1,4 @@
-"""What sinks of files have written, by tasks that are driven by hand, and read back by other libraries."""
+"""Runs file sinks by tasks that a test drives, and reads the files back with other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What matchers say, without a pipeline: the words a failing test is read by."""
+"""The messages of matchers, without a pipeline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mypy and pyright make of a pipeline: types are inferred along the pipe, and wrong functions are errors."""
+"""mypy and pyright infer types along the pipe, and report wrong functions."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TINY = "1KB"
 def grouped(
     pairs: list[Any], combiner: Any = None, budget: str | None = TINY, block_size: int = 50, windows: Any = None
 ) -> tuple[list[Any], int]:
-    """What grouping, or combining, `pairs` gives, and how often it was spilled."""
+    """The result of grouping or combining `pairs`, and the number of spills."""
 
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         source = p | tg.Create(pairs)

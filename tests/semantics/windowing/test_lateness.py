@@ -33,7 +33,7 @@ def test_what_every_window_refused_is_counted(stream_runner: str) -> None:
 
 
 LATE_TOGETHER = [(1, 1), Watermark(10), (2, 2), (4, 3), (4, 3), (16, 5, "other"), (32, 15, "other"), (64, 12), INFINITY]
-"""Of those that come together behind the watermark, three have the same key, and two are even equal."""
+"""Of the elements that arrive together behind the watermark, three have the same key, and two of those are equal."""
 
 
 @pytest.mark.parametrize(

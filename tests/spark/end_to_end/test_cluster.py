@@ -26,7 +26,7 @@ sys.path[:] = [path for path in sys.path if path and not os.path.exists(os.path.
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the master is, and an interpreter for the workers that finds no Tidegate by itself."""
+    """The master's address, and an interpreter for the workers without Tidegate installed."""
 
     master: str
     python: Path
@@ -124,7 +124,7 @@ def die_once(element, here, stage, name):
     return element
 
 def home(_):
-    """Where the worker has Tidegate from."""
+    """The place from which the worker imports Tidegate."""
     import tidegate
     return tidegate.__file__
 

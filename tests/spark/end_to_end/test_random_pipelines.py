@@ -15,7 +15,7 @@ TOGETHER = 6
 
 
 def drawn(number: int) -> list[Description]:
-    """That many descriptions."""
+    """Generate `number` descriptions of pipelines."""
     found: list[Description] = []
 
     @settings(max_examples=number, phases=[Phase.generate], suppress_health_check=list(HealthCheck), deadline=None)

@@ -39,7 +39,7 @@ class Colour(enum.Enum):
 
 
 def elements(rdd: Any, flags: list[str]) -> list[Any]:
-    """What a pipeline reads of an RDD."""
+    """The elements that a pipeline reads from an RDD."""
     values: list[Any] = collect(lambda p: {"it": p | tg.io.ReadFromSpark(rdd)}, options=flags).values("it")
     return values
 

@@ -18,7 +18,7 @@ from tests.support.run_and_collect import Collected, collect
 
 PAIRS = 100_000
 PAIR_BYTES = 100
-"""What a pair of ints takes in memory, about."""
+"""The approximate size of a pair of ints in memory."""
 
 CHUNK = 10_000
 

@@ -93,7 +93,7 @@ def test_long_elements_of_a_side_input_are_sent_in_more_rows() -> None:
 def test_results_of_one_element_are_sent_before_it_has_emitted_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """So that memory holds a part of it."""
+    """Only a part of the results is then in memory."""
     monkeypatch.setattr(row_codec, "BATCH_BYTES", MB)
 
     def much(_: int, log: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a failed checkpoint has uploaded stays for as long as a later one may build on it."""
+"""Files that a failed checkpoint has uploaded are retained as long as a later checkpoint may refer to them."""
 
 from __future__ import annotations
 

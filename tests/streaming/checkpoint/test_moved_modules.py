@@ -250,7 +250,7 @@ def encoded(value: Any) -> Iterator[bytes]:
 
 
 def names(data: bytes) -> Iterator[tuple[str, str]]:
-    """What a pickle names, and what pickles within it do."""
+    """The names in a pickle, and in pickles nested in it."""
     texts: list[Any] = []  # what the latest operations have put onto the stack, if it is text
     memo: list[Any] = []
     for operation, argument, _ in genops(data):

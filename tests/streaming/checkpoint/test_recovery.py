@@ -65,7 +65,7 @@ def stateful(fn: tg.DoFn, label: str = "count", more: bool = False) -> Callable[
 
 
 def manifest_of(job: Job, *, ended: bool = False, prepared: str = "") -> Manifest:
-    """What a job's first checkpoint would be."""
+    """The first checkpoint of a job."""
     play = CoordinatorHarness(job)
     play.ready()
     play.wait(job.settings.checkpoints.interval)

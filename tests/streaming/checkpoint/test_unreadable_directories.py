@@ -55,7 +55,7 @@ def given_away(folder: Path) -> None:
 
 
 def as_nobody(call: Callable[[], object]) -> str:
-    """What somebody who is not root gets of it: the error, or "" if there is none."""
+    """The error that a user other than root gets, or "" if there is none."""
     heard, told = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,4 +1,4 @@
-"""What a job tells people and machines."""
+"""The messages of a job to people and to machines."""
 
 from __future__ import annotations
 

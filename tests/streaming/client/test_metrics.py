@@ -1,4 +1,4 @@
-"""What a job's process tells of tasks and checkpoints, as metrics."""
+"""Metrics of tasks and checkpoints that a job's process reports."""
 
 from __future__ import annotations
 

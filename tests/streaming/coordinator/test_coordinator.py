@@ -1,4 +1,4 @@
-"""What the coordinator wants done when this or that happens: sequences of events and the actions they lead to."""
+"""Sequences of events, and the actions that the coordinator returns for them."""
 
 from __future__ import annotations
 
@@ -595,7 +595,7 @@ def test_a_worker_that_is_silent_for_too_long_is_replaced() -> None:
 
 
 def test_a_worker_is_not_called_silent_before_it_has_been_started() -> None:
-    """That may have to wait for a store that takes its time."""
+    """The store may be slow."""
     play = CoordinatorHarness(make_job(count_words_to_text(), task_timeout=5.0))
     assert actions_of_type(play.wait(60), StopWorkers) == []
     play.tell(WorkersStarted(1))

@@ -104,7 +104,7 @@ def resident(pid: int) -> int:
 
 @dataclass
 class Watched:
-    """What was seen of a run: all lines of its metrics file, and the greatest memory (kB) of each worker by second."""
+    """A record of a run: the lines of its metrics file, and the peak memory (kB) of each worker in each second."""
 
     metrics: list[dict[str, Any]]
     memory: list[int]

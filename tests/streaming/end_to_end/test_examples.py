@@ -36,5 +36,5 @@ def test_an_example_writes_what_it_writes_on_direct(name: str, tmp_path: Path) -
 
 
 def not_early(lines: list[str]) -> list[str]:
-    """Without early results: what a stream has given by then goes by the order in which it comes."""
+    """Drop early results, which depend on the order in which a stream arrives."""
     return [line for line in lines if " early: " not in line]

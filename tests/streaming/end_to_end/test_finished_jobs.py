@@ -1,4 +1,4 @@
-"""Who runs a finished job again, as a supervisor does whose client was killed as it ended, repeats nothing."""
+"""Running a finished job again, as a supervisor does after its client was killed, repeats nothing."""
 
 from __future__ import annotations
 

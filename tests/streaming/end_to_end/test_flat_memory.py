@@ -178,7 +178,7 @@ def beside_itself(pairs: Any) -> Any:
 
 
 def bursts(pairs: Any) -> Any:
-    """Of each key some elements, and then none for a while."""
+    """Emits some elements of each key, and then none for a while."""
     return pairs | tg.Filter(lambda pair: pair[1] < 2) | tg.WindowInto(tg.Sessions(0.5))
 
 

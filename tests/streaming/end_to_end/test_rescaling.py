@@ -37,11 +37,11 @@ class Phase:
             told.close()
 
     def committed(self) -> Iterator[Record]:
-        """What the verifying sink shows, in order."""
+        """The output of the verifying sink, sorted."""
         return read_records(sorted(Path(self.run.folder, "committed").iterdir()))
 
     def lines(self) -> Iterator[Record]:
-        """What the text files show, in order."""
+        """The lines of the text files, sorted."""
         files = Path(self.run.folder, "text").glob("part-*")
         return read_records(sorted(files, key=lambda path: (int(path.name.split("-")[2]), path.name)))
 

@@ -181,7 +181,7 @@ def test_messages_cut_anywhere_by_the_network_are_put_together() -> None:
 
 
 def drained(link: Link) -> bytes:
-    """What has come, as it is on the wire."""
+    """The received bytes."""
     sock = socket.socket(fileno=socket.dup(link.fileno()))
     found = b""
     with sock:
@@ -193,7 +193,7 @@ def drained(link: Link) -> bytes:
 
 
 def frame(kind: int, body: bytes = b"", *, length: int | None = None) -> bytes:
-    """As it is on the wire; `length`: what it says of itself."""
+    """A frame as bytes; `length` is the length that it declares."""
     return struct.pack("<B3xI", kind, len(body) if length is None else length) + body
 
 
@@ -222,7 +222,7 @@ WRONG = {
 
 
 def heard(stream: bytes, **how: Any) -> list[tuple[int, bytes]]:
-    """What a link makes of these bytes, cut as the socket likes it. WireError as of `receive`."""
+    """Decode these bytes, which arrive in arbitrary pieces. Raises WireError as `receive` does."""
     one, other = pair()
     link = Link(other, **how)
     one.setblocking(False)

@@ -21,7 +21,7 @@ def said(p, values, fn):
 
 
 def script(tmp_path: Path, body: str) -> list[str]:
-    """What a script prints, sorted by lines."""
+    """The lines that a script prints, sorted."""
     path = tmp_path / "script.py"
     path.write_text(HEAD + body)
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60, cwd=tmp_path)

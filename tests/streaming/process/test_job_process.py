@@ -49,7 +49,7 @@ class Started:
         self.link.wait_until_sent()
 
     def messages(self) -> Iterator[Any]:
-        """What the job tells, until it closes its end."""
+        """The job's messages until it closes the connection."""
         while not self.link.closed:
             assert self.link.wait(LONG), "the job says nothing"
             for _, body, _ in self.link.receive():

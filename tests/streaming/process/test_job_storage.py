@@ -1,4 +1,4 @@
-"""What a job asks of its storage: the copy of a savepoint keeps nothing else waiting."""
+"""The storage requests of a job: copying a savepoint doesn't delay any others."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def asking(tmp_path: Path) -> Iterator[Asking]:
 
 
 def copy_of_a_savepoint(asking: Asking, target: Path) -> Store:
-    """What a coordinator asks for when a savepoint is complete."""
+    """The action that a coordinator returns for a complete savepoint."""
     play = CoordinatorHarness(make_job(windowed_counts, workers=1))
     play.ready()
     play.tell(TakeSavepoint(str(target)))

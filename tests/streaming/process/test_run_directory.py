@@ -1,4 +1,4 @@
-"""What a run has left in the temporary folder, all its processes killed, is removed by the next; others stay."""
+"""The next run removes the temporary files of a run whose processes were all killed, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may come in: named sockets of one user, ports with a token, and nothing unpickled of anybody else."""
+"""Access to a session: sockets belong to one user, ports need a token, and data of others is never unpickled."""
 
 from __future__ import annotations
 

@@ -319,7 +319,7 @@ def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place:
 
 
 def answers(place: SessionFiles, sent: bytes) -> list[Any]:
-    """What the session says to a client that sends these bytes and then hears it out."""
+    """The session's response to a client that sends these bytes."""
     with connect(place.socket, b"") as sock:
         with suppress(OSError):  # it has been let go of before all of it was sent
             sock.sendall(sent)

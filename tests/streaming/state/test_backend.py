@@ -468,7 +468,7 @@ def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:
 
 
 def test_the_child_has_no_descriptor_but_its_file(tmp_path: Path) -> None:
-    """What it inherits could keep a peer from seeing that this process has gone."""
+    """An inherited descriptor would keep the peer from noticing that this process has died."""
     held = Held("forked", tmp_path)
     here, there = os.pipe()
     answer(held.step, Elements(((("a", Descriptors(there)), 0, (GLOBAL_WINDOW,)),)))

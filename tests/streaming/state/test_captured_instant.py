@@ -269,7 +269,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ended(step: Operator, events: list[Event]) -> list[str]:
-    """What a step gives for these events and the end of input, in any order: what was on disk comes in another."""
+    """The output for these events and the end of input, sorted, since spilled state is emitted in another order."""
     return sorted(repr(row) for event in (*events, None) for row in answer(step, event))
 
 

@@ -38,7 +38,7 @@ OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
     st.integers(2, 5),
 )
 def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, int]], full_every: int) -> None:
-    """Whoever takes parts hears late, and not of all at once, which checkpoints are complete."""
+    """A task learns late, and one by one, which checkpoints are complete."""
     checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=1000))
     changes = IncrementalChain(full_every)
     there: set[str] = set()

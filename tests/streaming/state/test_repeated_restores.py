@@ -95,7 +95,7 @@ class Attempt:
         self.backend.restore([files], self._disk.read, None)
 
     def gives(self, event: Event | None) -> Any:
-        """What comes of an event by key, what it counts, and what holds the watermark afterwards."""
+        """The output for an event by key, the counters, and the watermark hold after it."""
         rows = by_key(answer(self.step, event))
         counted = counts(self.step)
         new = {name: n - self._counted.get(name, 0) for name, n in counted.items() if n != self._counted.get(name, 0)}
@@ -104,7 +104,7 @@ class Attempt:
 
 
 def counts(step: Any) -> dict[str, int]:
-    """What an operator has dropped so far."""
+    """The number of elements that an operator has dropped so far."""
     while not hasattr(step, "context"):
         step = step.inner
     metrics: MetricCells = step.context.metrics

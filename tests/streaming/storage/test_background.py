@@ -1,4 +1,4 @@
-"""What waits for a disk or a network is done beside a loop, by a thread that is there only while it is needed."""
+"""Blocking storage work runs beside an event loop, in a thread that exists only while it is needed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PATIENCE = 60.0
 
 
 class Loop:
-    """A loop that hears when there is news for it."""
+    """An event loop that is woken when there are results."""
 
     def __init__(self) -> None:
         self._woken = threading.Event()

@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: whole or not at all, and created by exactly one."""
+"""Stores of checkpoints write files completely or not at all, and let exactly one writer create a file."""
 
 from __future__ import annotations
 

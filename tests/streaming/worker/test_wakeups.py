@@ -1,4 +1,4 @@
-"""Whoever has nothing to do sleeps: how often a worker looks is counted, not how long anything takes."""
+"""Idle workers sleep: the tests count the wake-ups of a worker, and measure no time."""
 
 from __future__ import annotations
 

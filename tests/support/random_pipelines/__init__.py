@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Outcome = dict[str, Counter[Any]]
-"""Of each collection that is read: its elements, each in each of its windows, as often as they occur."""
+"""The elements of each collection that is read, with the number of occurrences in each window."""
 
 
 def run(description: Description, runner: str | tg.Runner | None = None, options: Any = None) -> Collected:
@@ -65,7 +65,7 @@ def run_together(
 
 
 def expected(description: Description) -> Outcome:
-    """What the model says."""
+    """The results of the model."""
     made = evaluate(description)
     return {
         str(number): Counter(
@@ -78,7 +78,7 @@ def expected(description: Description) -> Outcome:
 
 
 def outcome(description: Description, found: Collected) -> Outcome:
-    """What a run gave, in the same form."""
+    """The results of a run, in the same form."""
     return {
         name: Counter(
             (_plain(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane)

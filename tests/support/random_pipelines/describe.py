@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Shape:
-    """What the generator must know of a collection to go on from it."""
+    """The properties of a collection that the generator needs in order to apply further steps."""
 
     kind: Kind
     windows: Windows

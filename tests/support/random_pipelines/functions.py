@@ -347,7 +347,7 @@ def greatest_even(values: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Combiner:
-    """What is passed to a combine, and what it means for a list; `empty`: its result of nothing, if it has one."""
+    """A combiner, and its meaning for a list; `empty` is its result for no input, if it has one."""
 
     make: Callable[[], Any]
     meaning: Callable[[list[int]], Any]

@@ -139,7 +139,7 @@ STRATEGIES: dict[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Pane:
-    """What one firing gives; `newest` is the last element that is new in it, if any is."""
+    """The result of one firing; `newest` is the last new element, if there is one."""
 
     values: list[int]
     info: tg.PaneInfo
