@@ -315,7 +315,7 @@ def test_a_file_is_followed_on_every_runner_that_can(tmp_path: Path, runner: str
 def test_an_undecodable_line_names_the_file_and_the_byte(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     log.write_bytes(b"good\nb\xe4d\n")
-    with pytest.raises(tg.ReadError, match=r"app\.log, byte 6: 0xe4 is not utf-8"):
+    with pytest.raises(tg.ReadError, match=r"app\.log, byte 6: 0xe4 is not valid utf-8"):
         available(reader(log))
     assert available(reader(log, errors="replace")) == ["good", "b\ufffdd"]
 
