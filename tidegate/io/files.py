@@ -72,6 +72,9 @@ class Store(ABC):
     appends: bool = False
     """Whether the store can append to a closed file."""
 
+    forks_safely: bool = True
+    """False if the store's client has threads, which a forked process would lack."""
+
     def append(self, path: str) -> BinaryIO:
         """Open an existing file to write at its end. Only stores with `appends` can."""
         raise NotImplementedError
@@ -276,6 +279,7 @@ class Remote(Store):
 
     def __init__(self, fs: Any) -> None:
         self.fs = fs
+        self.forks_safely = not getattr(fs, "async_impl", False)  # fsspec runs asynchronous clients in a thread
 
     def find(self, path: str) -> FileInfo | None:
         self.fs.invalidate_cache(folder_of(path))

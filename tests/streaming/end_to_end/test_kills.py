@@ -59,6 +59,19 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
     victim.check(victim.drain())
 
 
+@pytest.mark.parametrize("format", ["csv", "json", "parquet", "avro", "arrow"])
+def test_files_of_every_format_have_each_record_once(
+    begin: type[KillableRun], format: str, request: pytest.FixtureRequest
+) -> None:
+    chance = random.Random(f"{request.config.getoption('--streaming-seed')} {format}")
+    victim = begin(rate=1000, format=format)
+    for what in ("workers", "job", "worker"):
+        victim.watch(chance.choice("pcmd"), chance.randrange(1, 8))
+        victim.kill(what, chance)
+    victim.watch("d", 2)
+    victim.check(victim.drain())
+
+
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("place", ["process", "snapshot", "restore", "commit"])
 def test_an_error_is_survived_in(begin: type[KillableRun], place: str, backend: str) -> None:

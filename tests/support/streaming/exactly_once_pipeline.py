@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,13 +40,15 @@ class Run:
     """The parameters of a run.
 
     `rate` is the number of records per second and partition (0: no limit), `slow` the seconds that a step spends on
-    each record, and `faulty` the place of a single failure: process, snapshot, restore or commit.
+    each record, and `faulty` the place of a single failure: process, snapshot, restore or commit. With a `format`,
+    records are also written to files of that format.
     """
 
     folder: str
     rate: int = 1500
     slow: float = 0.0
     faulty: str = ""
+    format: str = ""
 
     @property
     def told(self) -> str:
@@ -283,6 +285,15 @@ def delay(record: Any, run: Run) -> Any:
     return record
 
 
+FILE_WRITERS: dict[str, Callable[..., Any]] = {
+    "csv": tg.WriteToCsv,
+    "json": tg.WriteToJson,
+    "parquet": tg.WriteToParquet,
+    "avro": tg.WriteToAvro,
+    "arrow": tg.WriteToArrow,
+}
+
+
 def build_pipeline(run: Run, options: Sequence[str]) -> tg.Pipeline:
     """Records through a rebalance, keyed state with timers, a second shuffle and windows; all into two sinks."""
     pipeline = tg.Pipeline(options=[*options, "--runner", "streaming"])
@@ -307,6 +318,11 @@ def build_pipeline(run: Run, options: Sequence[str]) -> tg.Pipeline:
     records = (counted, in_order_, sums) | "records" >> tg.Flatten()
     _ = records | "verifying" >> tg.Write(VerifyingSink(run))
     _ = records | "lines" >> tg.Map(json.dumps) | "text" >> tg.io.WriteToText(f"{run.folder}/text/part")
+    if run.format:
+        rows = records | "rows" >> tg.Map(lambda record: tg.Row(kind=record[0], text=json.dumps(record)))
+        _ = rows | "files" >> FILE_WRITERS[run.format](
+            f"{run.folder}/files/part", {"kind": str, "text": str}, partition_by="kind", max_file_bytes=20_000
+        )
     return pipeline
 
 

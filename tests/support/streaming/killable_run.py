@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.streaming.child_processes import TIMEOUT, EventPipe, child_pids
 from tests.support.streaming.exactly_once_pipeline import Run, check_exactly_once, client_command, read_records
+from tests.support.written_files import rows_of
 
 FLAGS = [
     *("--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
@@ -123,6 +124,11 @@ class KillableRun:
         texts = sorted((self.folder / "text").glob("part-*"), key=commit_order)
         for paths in (committed, texts):
             check_exactly_once(read_records(paths), numbers, ordered_too=ordered_too)
+        if self.run.format:
+            files = sorted(self.folder.glob("files/kind=*/part-*"), key=lambda path: (path.parent, commit_order(path)))
+            rows = [row for path in files for row in rows_of(path.read_bytes(), self.run.format)]
+            check_exactly_once((json.loads(row["text"]) for row in rows), numbers, ordered_too=ordered_too)
+            assert not list((self.folder / "files").glob(".tidegate-*"))
         assert not list((self.folder / "pending").iterdir())
         assert not list((self.folder / "text").glob(".tidegate-*"))
 

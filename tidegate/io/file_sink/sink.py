@@ -48,6 +48,10 @@ class FileSink(Sink[Any]):
     def name(self) -> str:
         return f"{self.format.name} {self.prefix}{self.template}{self.suffix}"
 
+    @property
+    def forks_safely(self) -> bool:  # type: ignore[override]
+        return self._output().store.forks_safely
+
     def check(self) -> None:
         transform = self.format.transform
         if not self.prefix:

@@ -38,6 +38,10 @@ class TextSink(Sink[Any]):
     def name(self) -> str:
         return self.files().name
 
+    @property
+    def forks_safely(self) -> bool:  # type: ignore[override]
+        return self.files().forks_safely
+
     def check(self) -> None:
         self.files().check()
 

@@ -1,0 +1,92 @@
+"""Files of every format in an object store: a server over HTTP, and the client that authors use."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tests.io.formats.writing.test_formats import WRITERS, sink_of
+from tests.support.written_files import FORMATS, rows_of, write
+
+LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")
+
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """An object store with the bucket `out`, which this process and those it starts find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        command = [sys.executable, "-W", "ignore", "-c", SERVER]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server:
+            assert server.stdout is not None
+            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
+            import s3fs
+
+            s3fs.S3FileSystem.clear_instance_cache()
+            fs = s3fs.S3FileSystem()
+            fs.mkdir("out")
+            yield fs
+            s3fs.S3FileSystem.clear_instance_cache()
+            server.communicate()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_partitions_are_written_and_a_second_run_replaces_them(store: Any, format: str) -> None:
+    for rows in ([("a/b", 1), ("c", 2)], [("a/b", 3), ("d", 4), ("a/b", 5)]):
+        with tg.Pipeline() as p:
+            records = p | tg.Create([tg.Row(k=k, n=n) for k, n in rows])
+            _ = records | WRITERS[format](f"s3://out/{format}/x", partition_by="k", num_shards=1)
+    store.invalidate_cache()
+    found = {path: store.cat_file(path) for path in store.find(f"out/{format}") if "/.tidegate-" not in path}
+    assert {path: [int(row["n"]) for row in rows_of(data, format)] for path, data in found.items()} == {
+        f"out/{format}/k=a%2Fb/x-00000-of-00001": [3, 5],
+        f"out/{format}/k=d/x-00000-of-00001": [4],
+    }
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_stream_commits_each_checkpoint_once(store: Any, format: str) -> None:
+    sink = sink_of(format, f"s3://out/stream-{format}/x", {"n": int})
+    first = write(sink, "run", [{"n": 1}, {"n": 2}], [{"n": 3}])
+    sink.commit("run", first, 1)
+    sink.commit("run", first, 1)
+    sink.commit("run", write(sink, "run", [{"n": 4}]), 2)
+    write(sink, "run", [{"n": 5}])
+    sink.abort("run")
+    store.invalidate_cache()
+    paths = store.find(f"out/stream-{format}")
+    assert [path.rpartition("/")[2] for path in paths] == [
+        "x-run-00001-00000-of-00002",
+        "x-run-00001-00001-of-00002",
+        "x-run-00002-00000-of-00001",
+    ]
+    rows = [row for path in paths for row in rows_of(store.cat_file(path), format)]
+    assert [int(row["n"]) for row in rows] == [1, 2, 3, 4]
+
+
+def test_a_client_with_threads_keeps_workers_from_forking(store: Any, tmp_path: Any) -> None:
+    assert not sink_of("parquet", "s3://out/x").forks_safely
+    assert sink_of("parquet", f"{tmp_path}/x").forks_safely
+    assert not tg.io.WriteToText("s3://out/x").sink.forks_safely
+    assert tg.io.WriteToText(f"{tmp_path}/x").sink.forks_safely
