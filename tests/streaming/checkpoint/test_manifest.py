@@ -122,8 +122,8 @@ def test_a_damaged_manifest_is_never_taken_for_a_whole_one(data: st.DataObject) 
 
 def test_another_version_is_told_by_its_number() -> None:
     document = json.loads(dumps(manifest()))
-    document["tidegate"] = 2
-    with pytest.raises(ManifestError, match="has format 2, and this version of Tidegate reads 1"):
+    document["tidegate"] = 3
+    with pytest.raises(ManifestError, match="has format 3, and this version of Tidegate reads 1 to 2"):
         loads(json.dumps(document).encode())
 
 

@@ -5,12 +5,14 @@ All of it is found by the name of a simulation, because user code reaches tasks 
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
+from io import BytesIO
+from typing import Any, BinaryIO
 
-from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, StagedFile, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
@@ -95,16 +97,19 @@ def event_time(n: int) -> int:
 
 @dataclass(frozen=True)
 class Checked(Sink[Any]):
-    """Keeps what is committed, and shows every commit to whoever checks."""
+    """Keeps what is committed, and shows every commit to whoever checks. `stages`: what is prepared is in files that
+    the runner keeps; otherwise it is outside."""
 
     name_: str
+    stages: bool = False
+    commit_by: Any = "job"
 
     @property
     def delivery(self) -> Any:
         return "exactly_once"
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
-        return _CheckedAttempt(self.name_, run, task)
+        return _CheckedAttempt(self.name_, run, task, stages=self.stages)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         outside = outside_of(self.name_)
@@ -113,7 +118,10 @@ class Checked(Sink[Any]):
             name = committable.payload
             if name in outside.done:
                 continue
-            records = outside.pending.pop(name)
+            records = outside.pending.pop(name) if not self.stages else []
+            for file in committable.files:
+                with file.open() as opened:
+                    records += pickle.loads(opened.read())
             outside.done.add(name)
             outside.committed.append((checkpoint or 0, records))
             outside.on_commit()
@@ -128,12 +136,13 @@ class Checked(Sink[Any]):
 
 
 class _CheckedAttempt(Attempt[Any]):
-    def __init__(self, name: str, run: str, task: int) -> None:
+    def __init__(self, name: str, run: str, task: int, *, stages: bool) -> None:
         self._outside = outside_of(name)
         self._run = run
         self._outside.attempts += 1
         self._attempt = self._outside.attempts
         self._task = task
+        self._stages = stages
         self._records: list[Record] = []
         self._pieces = 0
 
@@ -147,10 +156,15 @@ class _CheckedAttempt(Attempt[Any]):
             return []
         self._pieces += 1
         name = f"{self._run}/{self._task}.{self._attempt}.{self._pieces}"
-        self._outside.pending[name] = self._records
-        self._records = []
+        records, self._records = self._records, []
+        order = (self._task, self._attempt * 1_000_000 + self._pieces)
+        if self._stages:
+            half = len(records) // 2
+            files = [StagedFile.of_bytes("half", pickle.dumps(part)) for part in (records[:half], records[half:])]
+            return [Committable(order, name, tuple(files))]
+        self._outside.pending[name] = records
         self._outside.strike("prepared")
-        return [Committable((self._task, self._attempt * 1_000_000 + self._pieces), name)]
+        return [Committable(order, name)]
 
     def close(self) -> None:
         self._records = []
@@ -170,6 +184,9 @@ class Disk:
             return self.files[name]
         except KeyError:
             raise FileNotFoundError(name) from None
+
+    def open(self, name: str) -> BinaryIO:
+        return BytesIO(self.read(name))
 
     def write(self, name: str, data: bytes) -> None:
         self.files[f"{name}.tmp"] = data[: len(data) // 2]

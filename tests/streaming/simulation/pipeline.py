@@ -1,6 +1,7 @@
 """The pipeline of a simulation, and what must come of it.
 
-Numbers go through a rebalance, keyed state with timers, a second shuffle into windows, and into three checked sinks.
+Numbers go through a rebalance, keyed state with timers, a second shuffle into windows, and into three checked sinks:
+one that has its own place for what is prepared, and two that stage files, of which one commits by task.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def build(name: str, numbers: int, partitions: int, keys: int) -> tg.Pipeline:
     counted = source | "spread" >> tg.Reshuffle() | "count" >> tg.ParDo(Counting())
     ordered = source | "order" >> tg.ParDo(InOrder(numbers // partitions))
     _ = ordered | "ordered" >> tg.Write(Checked(name))
-    _ = counted | "told" >> tg.Write(Checked(name))
+    _ = counted | "told" >> tg.Write(Checked(name, stages=True, commit_by="task"))
     windowed = (
         counted
         | "only seen" >> tg.Filter(is_seen)
@@ -85,7 +86,7 @@ def build(name: str, numbers: int, partitions: int, keys: int) -> tg.Pipeline:
         | "sums" >> tg.CombinePerKey(InPlace())
         | "end" >> tg.ParDo(WithWindow())
     )
-    _ = windowed | "summed" >> tg.Write(Checked(name))
+    _ = windowed | "summed" >> tg.Write(Checked(name, stages=True))
     return pipeline
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Generic, TypeVar
 from zlib import crc32
 
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
@@ -38,11 +38,14 @@ from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore
-from tidegate.runners.streaming.storage.background import outcome
+from tidegate.runners.streaming.storage.background import Steps, outcome
 from tidegate.runners.streaming.worker.worker import Worker
+from tidegate.sdk.connectors.sinks import InMemory, StagedFile
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.time import SECOND
+
+T = TypeVar("T")
 
 NAME = "simulation"
 MILLISECOND = SECOND // 1000
@@ -93,6 +96,8 @@ class WorkerProcess(Process):
         self.clock: Clock = SystemClock(simulation.wall, lambda: simulation.now)
         self.storage = simulation.disk
         self.files: StateFileStore = UploadedLater(self) if simulation.uploads else DirectFileStore(self.storage)
+        self.staged = StagedOnDisk(self.files, self.storage)
+        self.commits = DoneLater(self)
         assert crew.coordinator.opened is not None
         self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
@@ -198,6 +203,52 @@ class WorkerProcess(Process):
             crew = self.crew
             gone = coordinator_io.WorkerGone(self.index, crew.attempt, "killed")
             self.simulation.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(gone))
+
+
+class StagedOnDisk:
+    """Staged files, which arrive on the disk as other files do."""
+
+    def __init__(self, files: StateFileStore, disk: Disk) -> None:
+        self._files = files
+        self._disk = disk
+
+    def put(self, name: str, file: StagedFile) -> PendingFile:
+        assert isinstance(file.content, InMemory)
+        return self._files.put(name, file.content.data)
+
+    def open(self, name: str) -> BinaryIO:
+        return self._disk.open(name)
+
+
+class DoneLater:
+    """Work that another thread of a process does some time later, each piece after all before it."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+
+    def begin(self, steps: Steps[T]) -> Later[T]:
+        process, work = self._process, Later[T]()
+
+        def arrive() -> None:
+            if not work.abandoned:
+                work.result = outcome(steps)
+
+        process.simulation.post(("commit", process.crew.attempt, process.index), lambda: process.do(arrive), most=2000)
+        return work
+
+
+class Later(Generic[T]):
+    """A piece of such work."""
+
+    def __init__(self) -> None:
+        self.result: T | None = None
+        self.abandoned = False
+
+    def poll(self) -> T | None:
+        return self.result
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
 
 class UploadedLater:
@@ -567,10 +618,10 @@ class Simulation:
         self._serial += 1
         heapq.heappush(self._queue, (self.now + delay, self.random.getrandbits(30), self._serial, happen))
 
-    def post(self, link: Any, arrive: Callable[[], None]) -> None:
-        """Schedule an arrival over a link, after everything that was sent over it before."""
+    def post(self, link: Any, arrive: Callable[[], None], most: int = 200) -> None:
+        """Schedule an arrival over a link after everything sent over it before: at most so many ms from now."""
         slow = self.random.random() < 0.05
-        delay = int(self.random.random() * (200 if slow else 5) * MILLISECOND)
+        delay = int(self.random.random() * (most if slow else 5) * MILLISECOND)
         at = max(self.now + delay, self._links.get(link, 0) + 1)
         self._links[link] = at
         self.after(at - self.now, arrive)

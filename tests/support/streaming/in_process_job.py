@@ -27,6 +27,7 @@ from tidegate.runners.streaming.protocol.worker_messages import Ready, ToCoordin
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
+from tidegate.runners.streaming.state.staging import StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile
 from tidegate.runners.streaming.storage.background import outcome
 from tidegate.runners.streaming.storage.local import LocalStorage
@@ -56,6 +57,8 @@ class InProcessJob:
         self.storage = LocalStorage(folder / "checkpoints")
         self._ownership = Ownership(Opened(self.job, storage=self.storage), LocalStorage)
         self.files = DirectFileStore(self.storage, self.storage.root, partial(self._made, "parts"))
+        self.staged = StagedFileStore(self.storage, self.storage.root)
+        self.commits = InlineWork()
         self.completed = 0
         self.failed: list[str] = []
         self.rounds = 0

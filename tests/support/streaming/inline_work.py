@@ -29,6 +29,9 @@ class DoneWork(Generic[T]):
             raise self._error
         return self._result
 
+    def abandon(self) -> None:
+        return
+
 
 class InlineWork:
     """Does all work at once."""

@@ -9,6 +9,7 @@ from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.state.memory import MemoryBackend
+from tidegate.runners.streaming.state.staging import StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.runners.streaming.storage.local import LocalStorage
 
@@ -20,6 +21,8 @@ class IsolatedWorker:
         self.clock = ManualClock()
         self.storage: Any = LocalStorage(folder)
         self.files: Any = DirectFileStore(self.storage)
+        self.staged = StagedFileStore(self.storage)
+        self.commits = InlineWork()
         self.told: list[Any] = []
 
     def report(self, message: Any) -> None:

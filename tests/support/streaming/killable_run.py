@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.streaming.child_processes import TIMEOUT, EventPipe, child_pids
@@ -36,9 +37,8 @@ class KillableRun:
         paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
         with open(self.folder / "said", "a") as said:
             self.client = subprocess.Popen(
-                client_command(
-                    self.run,
-                    ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self._flags],
+                self.command(
+                    ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self._flags]
                 ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -48,6 +48,10 @@ class KillableRun:
             )
         self._clients.append(self.client)
         return self.client
+
+    def command(self, flags: Sequence[str]) -> list[str]:
+        """The command that starts a client."""
+        return client_command(self.run, flags)
 
     @property
     def said(self) -> str:

@@ -15,6 +15,8 @@ from tidegate.sdk.portable.seal import located, seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tidegate.runners.spark.plan.options import SparkOptions
 
 
@@ -60,12 +62,18 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.plan.artifacts import Artifacts
         from tidegate.runners.spark.plan.failures import JobCancelled, translated_errors
         from tidegate.runners.spark.task_io.frames import session_of
+        from tidegate.runners.spark.task_io.staging import staging_folder
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         spark_options: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
         run_id = os.urandom(6).hex()
-        sinks = {step.id: SinkCommit(step, run_id) for step in planned.steps if step.is_sink}
+        staging = _staging(spark_options)
+        sinks = {
+            step.id: SinkCommit(step, run_id, staging_folder(staging, run_id, step.id))
+            for step in planned.steps
+            if step.is_sink
+        }
         abort_leftovers()
         finish_interrupted(spark_options.spark_commit_dir)
         if self.tell is not None:
@@ -98,6 +106,7 @@ class SparkRunner(Runner):
                     metrics,
                     artifacts,
                     counts=counts,
+                    staging=staging,
                     local=local,
                     describe=progress.action,
                 )
@@ -126,6 +135,14 @@ class SparkRunner(Runner):
                 sink.abort()
         log_warnings(metrics, spark_options.max_end_timers, planned.pipeline)
         return _Finished(metrics, frames, PipelineState.DONE)
+
+
+def _staging(options: SparkOptions) -> Path:
+    """Where the driver has staged files: beside the commit log, so that the next run finds them there."""
+    import tempfile
+    from pathlib import Path
+
+    return Path(options.spark_commit_dir or options.temp_dir or tempfile.gettempdir()).absolute()
 
 
 class _Finished(Finished):

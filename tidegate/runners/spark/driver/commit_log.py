@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tidegate.runners.spark.driver.sinks import SinkCommit
+from tidegate.runners.spark.task_io.staging import sync_folder
 from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.private_files import owner_only
@@ -31,6 +32,9 @@ def logged_commit(directory: Path | None, run_id: str, sinks: Sequence[SinkCommi
         yield
         return
     path = directory / f"{run_id}{_SUFFIX}"
+    for sink in sinks:
+        if sink.staging is not None:
+            sync_folder(sink.staging)
     with _locked_file(path, pickle.dumps((_FORMAT, list(sinks)), 5)):
         for sink in sinks:
             sink.noted = True

@@ -50,6 +50,7 @@ from tidegate.runners.spark.task_io.frames import (
     typed_batches,
     union,
 )
+from tidegate.runners.spark.task_io.staging import add_piece, staging_folder
 from tidegate.runners.spark.worker.entry import task_function
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.data.block import Block
@@ -87,6 +88,7 @@ class Execution:
         artifacts: Artifacts,
         *,
         counts: LiveCounts | None = None,
+        staging: Path,
         local: bool,
         describe: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> None:
@@ -128,7 +130,9 @@ class Execution:
             options.max_end_timers,
             frames=self._frame_schemas,
             preferred={id: preferred_schema(columns) for id, columns in self._inherited.items()},
+            staging=staging if local else None,
         )
+        self._staging = staging
         self._outcome = Outcome()
         self._last_level_rows: Any = None
 
@@ -331,6 +335,9 @@ class Execution:
                     self._metrics.merge(value)
                 case "committables":
                     outcome.committables.setdefault(value[0], []).extend(value[1])
+                case "staged":
+                    step, *piece = value
+                    add_piece(staging_folder(self._staging, self._run_id, step), *piece)
                 case "columns":
                     outcome.columns.setdefault(value[0], []).extend(value[1])
                 case "side":

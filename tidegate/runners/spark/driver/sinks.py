@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.sinks.writer import commit_output
 from tidegate.runners.plan import Step
+from tidegate.runners.spark.task_io.staging import in_folder, remove_folder
 from tidegate.sdk.connectors.sinks import Committable, Sink
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
@@ -17,22 +19,27 @@ from tidegate.sdk.portable.model import Write
 class SinkCommit:
     """Commits what the tasks prepared for one sink, once all tasks have succeeded.
 
-    `noted` is set once the commit log has an entry for this commit. From then on the output is never aborted: a later
-    run completes the commit if this one does not.
+    `staging` is the folder of the files that the sink stages. `noted` is set once the commit log has an entry for this
+    commit. From then on the output is never aborted: a later run completes the commit if this one does not.
     """
 
-    def __init__(self, step: Step, run_id: str) -> None:
+    staging: Path | None = None
+    """None in entries of the commit log by earlier versions."""
+
+    def __init__(self, step: Step, run_id: str, staging: Path) -> None:
         node = step.tail
         assert isinstance(node, Write)
         self._node = node
         self._run_id = run_id
+        self.staging = staging
         self.committables: list[Committable] = []
         self.noted = False
         self._done = False
 
     def commit(self) -> MetricCells:
         """Make the output visible. Returns the metrics of what was written."""
-        written = commit_output(self._node, self._sink(), self._run_id, self.committables)
+        committables = self.committables if self.staging is None else in_folder(self.committables, self.staging)
+        written = commit_output(self._node, self._sink(), self._run_id, committables)
         self._done = True
         return written
 
@@ -41,6 +48,8 @@ class SinkCommit:
         if self.noted and not self._done:
             return
         quietly(lambda: self._sink().abort(self._run_id))
+        if self.staging is not None:
+            remove_folder(self.staging)
 
     def _sink(self) -> Sink[Any]:
         sink: Sink[Any] = self._node.sink.load()

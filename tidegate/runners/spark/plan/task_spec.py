@@ -68,7 +68,7 @@ class TaskSpec:
     `edges` are the plan's; rows refer to an edge by its index here. `sides` has the contents of side inputs, by
     `side_id`. `frames` has the Arrow schema of each DataFrame that a step writes (None: to be inferred), `preferred`
     the columns whose types it may inherit. `memory_budget` (bytes) is per task; None: an equal part of the worker's
-    memory.
+    memory. `staging`: the parent of the run's folder of staged files; None if the workers are on other machines.
 
     A specification is equal in every run of a pipeline, so that repeated runs reuse the artifacts that Spark has.
     """
@@ -85,6 +85,7 @@ class TaskSpec:
     sides: dict[str, BroadcastView] = field(default_factory=dict)
     frames: dict[int, bytes | None] = field(default_factory=dict)
     preferred: dict[int, bytes] = field(default_factory=dict)
+    staging: Path | None = None
 
     def of_level(self, level: int) -> TaskSpec:
         """The specification without the input of other levels."""

@@ -34,8 +34,10 @@ from tidegate.runners.spark.shuffle.row_codec import (
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter, open_view
 from tidegate.runners.spark.task_io.frames import DataFrameWriter, batches_by_step, read_batches
 from tidegate.runners.spark.task_io.sources import read_elements, read_splits
+from tidegate.runners.spark.task_io.staging import stage, staging_folder
 from tidegate.runners.spark.task_io.unpickling import unpickling
 from tidegate.runners.spark.task_io.writer import sink_writer
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
@@ -101,9 +103,10 @@ class LevelTask:
     A task with a `frame_step` reads a partition of that step's DataFrame, in addition to the level's other tasks. It
     has its own task number, counts as one of the partitions, and runs only the steps that its elements reach.
 
-    Beside elements, a task sends results to the driver: `metrics`, `committables`, the schemas (`columns`) of DataFrame
-    sinks, elements of `side` inputs, and, so that the driver notices recomputed rows that differ, the checksums of the
-    rows that were `persisted` and `reread`.
+    Beside elements, a task sends results to the driver: `metrics`, `committables`, pieces of the files that these have
+    `staged` unless it can write them to the run's folder itself, the schemas (`columns`) of DataFrame sinks, elements
+    of `side` inputs, and, so that the driver notices recomputed rows that differ, the checksums of the rows that were
+    `persisted` and `reread`.
     """
 
     def __init__(self, spec: TaskSpec, run_id: str, level: int, partition: int, frame_step: int | None = None) -> None:
@@ -203,7 +206,7 @@ class LevelTask:
                 writer.close()
                 yield
             for id, sink in sinks.items():
-                self._send_result("committables", (id, sink.prepare(last=True)))
+                self._send_result("committables", (id, self._stage(id, sink.prepare(last=True))))
                 if isinstance(sink, DataFrameWriter):
                     self._send_result("columns", (id, list(sink.schemas)))
             graph.close()
@@ -320,6 +323,12 @@ class LevelTask:
 
     def _partitioner(self, edge: Edge, number: int) -> Partitioner:
         return Partitioner(self.plan, edge, number, self._src, self.partition, self.spec.partitions, self._out)
+
+    def _stage(self, step: int, committables: Iterable[Committable]) -> list[Committable]:
+        """Store the files that a sink has staged where the driver finds them."""
+        parent = self.spec.staging
+        folder = None if parent is None else staging_folder(parent, self._run_id, step)
+        return stage(committables, folder, lambda *piece: self._send_result("staged", (step, *piece)))
 
     def _send_result(self, kind: str, value: Any) -> None:
         self._next_result = self._out.send(0, RESULT, self._src, self._next_result, encode_result(kind, value))

@@ -1,1 +1,1 @@
-"""Checkpoints as the job's process sees them: tracking, manifests, recovery, fencing, commits."""
+"""Checkpoints beyond a single task: tracking, manifests, recovery, fencing, commits."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tidegate.runners.engine.sinks.staged_files import stored_as, stored_files
 from tidegate.runners.streaming.checkpoint.catalog import (
     base_checkpoints,
     checkpoint_numbers,
@@ -33,9 +34,11 @@ from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestErr
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, resumed
 from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.state.staging import attempt_of
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, TidegateError, access_failure
 from tidegate.sdk.metrics import MetricCells
 
@@ -278,6 +281,10 @@ def _import_savepoint(storage: Storage, job: Job, savepoint: str, epoch: int, nu
         with _storage_errors_as(f"the savepoint in {savepoint} can't be read"):
             data = source.read(name)
         storage.write(target, data)
+    commits = tuple(
+        replace(commit, committables=tuple(_renamed(each, renamed) for each in commit.committables))
+        for commit in manifest.commits
+    )
     tasks = tuple(
         part
         if part.handle is None
@@ -286,9 +293,15 @@ def _import_savepoint(storage: Storage, job: Job, savepoint: str, epoch: int, nu
         )
         for part in manifest.tasks
     )
-    imported = replace(manifest, job=job.id, run=job.run, epoch=epoch, checkpoint=number, tasks=tasks)
+    imported = replace(manifest, job=job.id, run=job.run, epoch=epoch, checkpoint=number, tasks=tasks, commits=commits)
     storage.write(imported.name, dumps(imported))
     return imported
+
+
+def _renamed(committable: Committable, names: Mapping[str, str]) -> Committable:
+    """The committable with its staged files under other names."""
+    files = ((names[name], size, crc) for name, size, crc in stored_files([committable]))
+    return stored_as(committable, files)
 
 
 def _load_record(storage: Storage) -> JobRecord | None:
@@ -326,9 +339,11 @@ def _valid_checkpoints(storage: Storage) -> set[int]:
 
 
 def _leftovers(names: set[str], valid: set[int]) -> list[str]:
-    """The files of invalid checkpoints, manifests first: no manifest may remain after its files are removed."""
+    """The files of invalid checkpoints, manifests first: no manifest may remain after its files are removed. And the
+    staged files that no valid checkpoint needs."""
     folders = set(map(folder_of, valid))
     unneeded = [name for name in names if _CHECKPOINT_FILE.match(name) and name.partition("/")[0] not in folders]
+    unneeded += [name for name in names if attempt_of(name) is not None]
     return sorted(unneeded, key=lambda name: (not name.endswith("/manifest.json"), name))
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidegate.runners.engine.sinks.staged_files import stored_files
 from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
@@ -45,12 +46,14 @@ class TaskPart:
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Output that a checkpoint made final but that may not be committed yet. `step` is the sink's label."""
+    """Output that a checkpoint made final but that may not be committed yet. `step` is the sink's label; `task` is as
+    in `Commit`."""
 
     step: str
     run: str
     checkpoint: int | None
     committables: tuple[Committable, ...]
+    task: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +96,18 @@ class Manifest:
         return f"{self.folder}/manifest.json"
 
     def files(self) -> Iterator[tuple[str, int, int]]:
-        """Name, size and CRC-32 of each state file that the checkpoint needs."""
+        """Name, size and CRC-32 of each file that the checkpoint needs: state files and staged files."""
         seen: set[str] = set()
-        for part in self.tasks:
-            for file in part.handle.files if part.handle is not None else ():
-                if file[0] not in seen:
-                    seen.add(file[0])
-                    yield file
+        state = (file for part in self.tasks if part.handle is not None for file in part.handle.files)
+        for file in (*state, *self.staged_files()):
+            if file[0] not in seen:
+                seen.add(file[0])
+                yield file
+
+    def staged_files(self) -> Iterator[tuple[str, int, int]]:
+        """Name, size and CRC-32 of each file that attempts of sinks have staged for the commits."""
+        for commit in self.commits:
+            yield from stored_files(commit.committables)
 
     @property
     def retained(self) -> RetainedCheckpoint:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tidegate.runners.plan import Step
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.tracker import PendingCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
@@ -14,23 +15,32 @@ from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, EnumeratorState, Prepared
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.model import Write
 
 
 def commits_for(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
-    """One commit for each sink that prepared output.
+    """One commit for each sink that prepared output, or for each of its tasks if it commits by task.
 
-    A bounded run (`checkpoint` None) has a commit for every sink: one without output still has to be committed.
+    A bounded run (`checkpoint` None) has one commit for every sink: one without output still has to be committed.
     """
     commits = []
-    by_sink: dict[str, list[Committable]] = {}
+    by_sink: dict[str, dict[int | None, list[Committable]]] = {}
+    by_task = {step.label for step in job.plan.steps if _commits_by_task(step) and checkpoint is not None}
     for part in prepared:
-        by_sink.setdefault(part.step, []).extend(part.committables)
+        task = part.task if part.step in by_task else None
+        by_sink.setdefault(part.step, {}).setdefault(task, []).extend(part.committables)
     for step in job.plan.steps:
         if step.is_sink:
-            sink_output = tuple(by_sink.get(step.label, ()))
-            if sink_output or checkpoint is None:
-                commits.append(Commit(step.id, job.output_run, sink_output, checkpoint))
+            for task, committables in sorted(
+                by_sink.get(step.label, {None: []}).items(), key=lambda each: each[0] or 0
+            ):
+                if committables or checkpoint is None:
+                    commits.append(Commit(step.id, job.output_run, tuple(committables), checkpoint, task))
     return commits
+
+
+def _commits_by_task(step: Step) -> bool:
+    return isinstance(step.tail, Write) and step.tail.commit_by == "task"
 
 
 def build_manifest(
@@ -90,7 +100,9 @@ def build_manifest(
         enumerators=enumerators,
         finished=dict(counts),
         commits=tuple(
-            PendingCommit(job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables)
+            PendingCommit(
+                job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables, commit.task
+            )
             for commit in commits
         ),
         counted=metrics,

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
+from tidegate.runners.engine.sinks.staged_files import InStorage, stored_files
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.model.step_state import StepFacts
@@ -18,11 +19,13 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     SplitProgress,
     StateHandle,
 )
-from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.connectors.sinks import Committable, StagedFile
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Format 1 had no staged files, and one commit for all tasks of a sink."""
+_READABLE: Final = (1, FORMAT)
 
 T = TypeVar("T")
 
@@ -104,9 +107,10 @@ def _body(data: bytes) -> dict[str, Any]:
         raise ManifestError(f"the manifest is torn or damaged: {error}") from None
     if not isinstance(document, dict) or "tidegate" not in document:
         raise ManifestError("this is not the manifest of a checkpoint")
-    if document["tidegate"] != FORMAT:
+    if document["tidegate"] not in _READABLE:
         raise ManifestError(
-            f"the manifest has format {shorten(document['tidegate'])}, and this version of Tidegate reads {FORMAT}: "
+            f"the manifest has format {shorten(document['tidegate'])}, and this version of Tidegate reads "
+            f"{_READABLE[0]} to {FORMAT}: "
             "run it with the version that wrote it"
         )
     body = document.get("body")
@@ -199,7 +203,7 @@ def _file_in(value: Any) -> tuple[str, int, int]:
     match value:
         case [str(name), int(size), int(crc)]:
             return name, size, crc
-    raise ManifestError(f"the manifest is inconsistent: a task's file is {shorten(value, 60)}")
+    raise ManifestError(f"the manifest is inconsistent: a file is {shorten(value, 60)}")
 
 
 def _position_in(value: Any) -> tuple[str, Any]:
@@ -242,17 +246,28 @@ def _commit_out(commit: PendingCommit) -> dict[str, Any]:
         "step": commit.step,
         "run": commit.run,
         "checkpoint": commit.checkpoint,
-        "committables": [{"order": list(c.order), "payload": c.payload} for c in commit.committables],
+        "task": commit.task,
+        "committables": [_committable_out(committable) for committable in commit.committables],
+    }
+
+
+def _committable_out(committable: Committable) -> dict[str, Any]:
+    staged = zip(committable.files, stored_files([committable]), strict=True)
+    return {
+        "order": list(committable.order),
+        "payload": committable.payload,
+        "files": [{"name": file.name, "stored": list(stored)} for file, stored in staged],
     }
 
 
 def _commit_in(read: _Reader) -> PendingCommit:
-    checkpoint = read.any("checkpoint")
+    checkpoint, task = read.any("checkpoint"), read.any("task")
     return PendingCommit(
         step=read.get("step", str),
         run=read.get("run", str),
         checkpoint=None if checkpoint is None else read.get("checkpoint", int),
         committables=tuple(map(_committable_in, read.parts("committables"))),
+        task=None if task is None else read.get("task", int),
     )
 
 
@@ -266,6 +281,12 @@ def _metrics_in(fields: dict[str, Any]) -> MetricCells:
 def _committable_in(read: _Reader) -> Committable:
     match read.any("order"):
         case [int(task), int(sequence)]:
-            return Committable((task, sequence), read.any("payload"))
+            files = () if read.any("files") is None else tuple(map(_staged_in, read.parts("files")))
+            return Committable((task, sequence), read.any("payload"), files)
         case order:
             raise ManifestError(f"the manifest is inconsistent: the order of a committable is {shorten(order, 60)}")
+
+
+def _staged_in(read: _Reader) -> StagedFile:
+    stored = _file_in(read.any("stored"))
+    return StagedFile(read.get("name", str), stored[1], InStorage(stored))

@@ -14,6 +14,7 @@ from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.checkpoint.savepoint_copy import copy_savepoint
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
 from tidegate.runners.streaming.state.files import STORED
+from tidegate.runners.streaming.state.staging import STAGED, attempt_of
 from tidegate.runners.streaming.storage.background import Steps
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import access_failure, write_failure
@@ -93,6 +94,11 @@ class Ownership:
         if storage is None:
             return
         unneeded = list(action.names)
+        if action.staged_before is not None:
+            with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
+                names = (*storage.list(STAGED), *storage.unfinished(STAGED))
+                unneeded += (name for name in names if _is_staged_before(name, action.staged_before, action))
+            yield
         for folder in action.folders:
             with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
                 names = (*storage.list(folder), *storage.unfinished(folder))
@@ -104,6 +110,11 @@ class Ownership:
             with contextlib.suppress(Exception):
                 storage.delete(name)
             yield
+
+
+def _is_staged_before(name: str, attempt: int, action: Delete) -> bool:
+    staged = attempt_of(name)
+    return staged is not None and staged < attempt and name not in action.except_for
 
 
 def _is_excepted(name: str, action: Delete) -> bool:

@@ -228,7 +228,7 @@ def restored_commits(plan: Plan, commits: Iterable[PendingCommit], origin: str) 
             "the pipeline has no such step: run it once with that step"
         )
     return tuple(
-        Commit(sinks[commit.step], commit.run, commit.committables, commit.checkpoint)
+        Commit(sinks[commit.step], commit.run, commit.committables, commit.checkpoint, commit.task)
         for commit in commits
         if commit.step in sinks
     )

@@ -90,6 +90,8 @@ class CheckpointTracker:
         self._due: int | None = None
         self._failures = 0
         self._carried: list[Prepared] = []
+        self.pinned: frozenset[str] = frozenset()
+        """The files of a completed savepoint that has yet to be copied: they are not deleted, whatever completes."""
         self.retry_at: int | None = None
         """When the job's last checkpoint, which has failed, may be retried (µs); None: at once."""
         self.requests: deque[CheckpointRequest] = deque()
@@ -164,8 +166,12 @@ class CheckpointTracker:
 
     @property
     def needed(self) -> frozenset[str]:
-        """The files of all retained checkpoints."""
-        return frozenset[str]().union(*(each.files for each in self._retained))
+        """The files of all retained checkpoints, and those that are pinned."""
+        return self.pinned.union(*(each.files for each in self._retained))
+
+    def needed_without(self, checkpoint: int) -> frozenset[str]:
+        """The files of all retained checkpoints but this one."""
+        return frozenset[str]().union(*(each.files for each in self._retained if each.number != checkpoint))
 
     def prepared(self) -> list[Prepared]:
         """The output that becomes final with the pending checkpoint, including that of aborted ones before it."""
@@ -208,7 +214,7 @@ class CheckpointTracker:
         self._retained.append(RetainedCheckpoint(pending.number, frozenset(files)))
         while len(self._retained) > self._settings.retained:
             self._garbage |= self._retained.pop(0).files
-        unneeded = self._garbage.difference(*(each.files for each in self._retained))
+        unneeded = self._garbage - self.needed
         if pending.purpose == "savepoint":
             unneeded &= self._savepoint_files
             self._savepoint_files |= self._retained[-1].files

@@ -4,7 +4,8 @@ Each step has the gauges `records_in`, `records_out` (of its tasks, since they w
 `backpressured` (fractions of their time), `watermark` (a Timestamp) and `watermark_lag` (seconds behind the clock).
 The job, with "" for the step, has the counters `checkpoints`, `checkpoints_failed` and `restarts`, and about its last
 checkpoint the gauges `checkpoint` (its number), `checkpoint_duration`, `checkpoint_alignment`, `checkpoint_pause` (in
-seconds) and `checkpoint_size` (bytes).
+seconds) and `checkpoint_size` (bytes). The coordinator adds the gauges `pending_commits` and `pending_commit_bytes` of
+each sink, and of the job the counter `source_pauses` and the gauge `sources_paused` (see `commit_backpressure`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Once a checkpoint's manifest is stored, its commits begin, and the job recovers from it. A savepoint is a checkpoint
 that is copied to its own directory as soon as all output before it is committed, so a job that starts from it has no
-outstanding commits.
+outstanding commits. Checkpoints go on while it waits for these commits; its files are retained until it is copied.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from tidegate.runners.engine.sinks.staged_files import stored_files
+from tidegate.runners.streaming.checkpoint.commit_backpressure import CommitBackpressure
 from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
 from tidegate.runners.streaming.checkpoint.manifest_builder import build_manifest, commits_for
@@ -29,6 +31,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     CheckpointCompleted,
     Commit,
     Decline,
+    PauseSources,
     TriggerBarrier,
 )
 from tidegate.sdk.time import SECOND
@@ -82,8 +85,17 @@ class CheckpointCoordinator:
         self._manifest: Manifest | None = None
         self._new_commits: tuple[Commit, ...] = ()
         self._copy: _Copy | None = None
+        self._stages = any(stored_files(commit.committables) for commit in resume.commits) if resume else False
+        """Whether sinks of the job are known to stage files."""
+        self._swept: int | None = None
+        """The last attempt in which the staged files of earlier attempts have been removed."""
+        self.attempt = 0
+        """The number of the current attempt."""
         self.resume = resume
         self.commits = CommitQueue(resume.commits if resume else ())
+        self.backpressure = CommitBackpressure(
+            job.settings.checkpoints, {step.id: step.label for step in job.plan.steps if step.is_sink}
+        )
         self.ending: Literal["finished", "stopped"] | None = "finished" if resume and resume.final else None
 
     # -- the attempt
@@ -101,7 +113,10 @@ class CheckpointCoordinator:
             self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         self._checkpoints.disable()
         self._clean_up()
+        if self._stages:
+            self._out.add(Delete(except_for=self._checkpoints.needed, staged_before=self.attempt + 1))
         self.commits.resend()
+        self.backpressure.reset()
 
     @property
     def is_storing(self) -> bool:
@@ -116,17 +131,24 @@ class CheckpointCoordinator:
 
     @property
     def idle(self) -> bool:
-        """Whether no checkpoint or copy is in progress, so that a checkpoint may begin."""
+        """Whether no checkpoint is in progress, and no savepoint has yet to be copied."""
         return self._checkpoints.pending is None and self._copy is None
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether a regular checkpoint may begin: none is in progress, and no savepoint is being copied."""
+        return self._checkpoints.pending is None and (self._copy is None or not self._copy.begun)
 
     def next_wake(self, *, regular: bool, last: bool) -> int | None:
         """When to abort the pending checkpoint, to begin a regular one (`regular`), or to retry the last one of the job
         (`last`)."""
-        if self._copy is not None or (self.idle and self.ending is not None):
+        if self._checkpoints.pending is not None:
+            return self._checkpoints.next_wake()
+        if not self.may_begin or self.ending is not None:
             return None
-        if self.idle and last:
-            return self._checkpoints.retry_at
-        return self._checkpoints.next_wake() if regular or not self.idle else None
+        if last:
+            return self._checkpoints.retry_at if self.idle else None
+        return self._checkpoints.next_wake() if regular else None
 
     def may_begin_last(self, now: int) -> bool:
         """Whether the last checkpoint may begin: after a failure, it is retried with a delay."""
@@ -141,7 +163,7 @@ class CheckpointCoordinator:
     def begin_due(self, now: int, *, regular: bool) -> None:
         """Begin a requested checkpoint, or (`regular`) one that is due. While sources are drained no regular one is
         taken, so that a crash before the last checkpoint undoes the whole drain."""
-        if self._checkpoints.requests:
+        if self._checkpoints.requests and self.idle:
             self.begin(self._checkpoints.requests.popleft(), now)
         elif regular and self._checkpoints.is_due(now):
             self.begin(CheckpointRequest("regular"), now)
@@ -191,6 +213,7 @@ class CheckpointCoordinator:
             return self._abort(f"its manifest could not be stored: {error}", now)
         if copy is not None and copy.begun and copy.manifest.checkpoint == checkpoint:
             self._copy = None
+            self._checkpoints.pinned = frozenset()
             size = sum(size for _, size, _ in copy.manifest.files())
             seconds = (now - copy.since) / SECOND
             self._out.add(CheckpointReport(checkpoint, seconds, size, 0.0, 0.0, error, copy.directory))
@@ -199,15 +222,23 @@ class CheckpointCoordinator:
     def copy_savepoint(self) -> None:
         """Begin to copy a savepoint as soon as all output before it is committed."""
         copy = self._copy
-        if copy is not None and not copy.begun and not self.commits.outstanding:
+        if copy is not None and not copy.begun and not self.commits.outstanding_until(copy.manifest.checkpoint):
             copy.begun = True
             manifest = copy.manifest
             self._out.add(Store(manifest.checkpoint, manifest.name, dumps(manifest), copy.directory))
 
     def send_commits(self) -> None:
-        """Send the commits that may begin now."""
+        """Send the commits that may begin now: those of a task to its own worker, if there are still as many."""
         for commit in self.commits.to_send():
-            self._out.send(0, commit)
+            self._out.send((commit.task or 0) % self._job.settings.workers, commit)
+
+    def pause_sources(self, now: int, *, stopping: bool) -> None:
+        """Pause the sources while too many commits are outstanding, and report it if that takes long."""
+        backlogs, backpressure = self.commits.backlogs, self.backpressure
+        if backpressure.update(backlogs, now, stopping=stopping):
+            self._out.send_all(PauseSources(backpressure.paused))
+        if text := backpressure.report(backlogs, now):
+            self._out.report("running", text)
 
     def finish(self, commits: Iterable[Commit]) -> None:
         """A job without checkpoints has done its work, and ends with these commits."""
@@ -219,6 +250,14 @@ class CheckpointCoordinator:
         """The last manifest without its commits, for when they are all made; None if it has none."""
         manifest = self._manifest
         return None if manifest is None or not manifest.commits else replace(manifest, commits=())
+
+    def remaining_staged(self) -> Delete | None:
+        """Removes all staged files when all commits are made and no manifest but earlier ones has any; None if sinks
+        have staged none."""
+        if not self._stages:
+            return None
+        needed = self._checkpoints.needed_without(0 if self._manifest is None else self._manifest.checkpoint)
+        return Delete(except_for=needed, staged_before=self.attempt + 1)
 
     def _write_manifest(self, now: int) -> str:
         """All tasks have acknowledged: write the manifest, with the commits that become due with it."""
@@ -256,6 +295,7 @@ class CheckpointCoordinator:
         self._deployment.forget_finished(part for ack in pending.acks.values() for part in ack.splits)
         self.commits.add(self._new_commits)
         if pending.directory is not None:
+            self._checkpoints.pinned = manifest.retained.files
             self._copy = _Copy(replace(manifest, commits=()), pending.directory, now)
         if manifest.final:
             self.ending = "finished"
@@ -268,9 +308,27 @@ class CheckpointCoordinator:
         self._out.add(CheckpointReport(pending.number, duration, pending.size, alignment, pause))
         self._out.send_all(CheckpointCompleted(pending.number))
         folders = tuple(map(folder_of, failed))
-        if unneeded or folders:
+        staged_before = self._to_sweep(manifest)
+        if unneeded or folders or staged_before is not None:
             is_savepoint = pending.purpose == "savepoint"
-            self._out.add(Delete(unneeded, folders, except_for=self._checkpoints.needed, keep_store_files=is_savepoint))
+            self._out.add(
+                Delete(
+                    unneeded,
+                    folders,
+                    except_for=self._checkpoints.needed,
+                    keep_store_files=is_savepoint,
+                    staged_before=staged_before,
+                )
+            )
+
+    def _to_sweep(self, manifest: Manifest) -> int | None:
+        """The attempt before which all staged files can be removed now; None if there are none, or this has been done.
+        A worker of an earlier process, which has been replaced, may still have stored some since the last time."""
+        self._stages = self._stages or next(manifest.staged_files(), None) is not None
+        if not self._stages or self._swept == self.attempt:
+            return None
+        self._swept = self.attempt
+        return self.attempt
 
     def _abort(self, reason: str, now: int) -> str:
         pending = self._checkpoints.pending

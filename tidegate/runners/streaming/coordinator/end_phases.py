@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from tidegate.runners.streaming.coordinator.job_run import JobRun
 from tidegate.runners.streaming.coordinator.phase import Phase
 from tidegate.runners.streaming.coordinator.restart_strategy import Failure
 from tidegate.runners.streaming.protocol.coordinator_io import (
+    Delete,
     Finish,
     StopWorkers,
+    Store,
 )
 from tidegate.runners.streaming.protocol.worker_messages import (
     Cancel,
@@ -57,12 +61,25 @@ class EndPhase(Phase):
 
 
 class Recording(EndPhase):
-    """The checkpoint directory is being updated: all output is committed."""
+    """The checkpoint directory is being updated, since all output is committed: `stores` are written one after another,
+    then files that are not needed any more are removed."""
+
+    def __init__(self, run: JobRun, outcome: Finish, stores: Sequence[Store], unneeded: Delete | None) -> None:
+        super().__init__(run, outcome)
+        self._stores = deque(stores)
+        self._unneeded = unneeded
+        run.out.add(self._stores.popleft())
 
     def on_recorded(self, error: str, now: int) -> Phase:
+        run = self.run
         if error:
-            self.run.out.report("finishing", f"the end of the job could not be recorded: {error}")
-        return end(self.run, self.outcome, now)
+            run.out.report("finishing", f"the end of the job could not be recorded: {error}")
+        elif self._stores:
+            run.out.add(self._stores.popleft())
+            return self
+        elif self._unneeded is not None:
+            run.out.add(self._unneeded)
+        return end(run, self.outcome, now)
 
 
 class Closing(EndPhase):

@@ -79,6 +79,7 @@ class JobRun:
     def start_workers(self) -> None:
         """Start the workers of the current attempt."""
         self.workers = Workers(self.job.settings.workers, self.job.settings.task_timeout)
+        self.checkpoints.attempt = self.attempt
         self.out.add(StartWorkers(self.attempt))
 
     def reset_attempt(self, now: int) -> None:
@@ -109,7 +110,10 @@ class JobRun:
     def report_progress(self, now: int) -> None:
         """Report the status of all tasks, and all metrics."""
         self._progress_at = now
-        self.out.add(self.workers.progress([*self.ended_tasks.metrics, self.written]))
+        cells = [*self.ended_tasks.metrics, self.written]
+        if not self.job.settings.batch:
+            cells.append(self.checkpoints.backpressure.metrics(self.checkpoints.commits.backlogs))
+        self.out.add(self.workers.progress(cells))
 
     def report_progress_if_due(self, now: int) -> None:
         """Report progress about once per heartbeat interval."""

@@ -113,11 +113,11 @@ class Phase:
                     what = f"the uncommitted output of {run.sinks[step]!r} could not be removed"
                     return self.on_cleanup_failed(step, error, f"{what}: {text}" if text else what, now)
                 self.cleanup.discard(step)
-            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, written=written):
+            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, written=written, task=task):
                 if written is not None:
                     run.written.merge(written)
                 if error is None:
-                    run.checkpoints.commits.acknowledge(step, checkpoint)
+                    run.checkpoints.commits.acknowledge(step, checkpoint, task)
                     return self
                 what = f"the commit of {run.sinks[step]!r} failed"
                 return self.fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)

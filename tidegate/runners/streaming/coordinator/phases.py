@@ -204,11 +204,16 @@ class Running(AttemptPhase):
     def next_wake(self) -> int | None:
         run = self.run
         regular = not (run.scripted or run.draining)
-        return _earliest(super().next_wake(), run.checkpoints.next_wake(regular=regular, last=self._is_last))
+        return _earliest(
+            super().next_wake(),
+            run.checkpoints.next_wake(regular=regular, last=self._is_last),
+            run.checkpoints.backpressure.next_report(),
+        )
 
     def work(self, now: int) -> Phase:
         run = self.run
         run.checkpoints.send_commits()
+        run.checkpoints.pause_sources(now, stopping=run.stop is not None or run.scripted)
         region = None if run.checkpoints.ending is not None else run.regions.next
         if region is not None:
             self._send(run.deployment.prepare(region))
@@ -243,15 +248,15 @@ class Running(AttemptPhase):
         if run.regions.all_done:
             checkpoints.supersede_regular(now)
         checkpoints.copy_savepoint()
-        if not checkpoints.idle:
+        if not checkpoints.may_begin:
             return self
         if checkpoints.ending is not None:
-            if not checkpoints.commits.outstanding and self._is_cleaned_up():
+            if checkpoints.idle and not checkpoints.commits.outstanding and self._is_cleaned_up():
                 return self._complete(now)
         elif self._is_last:
             if run.regions.all_done and not self._needs_final_checkpoint:
                 return self._complete(now)
-            if checkpoints.may_begin_last(now):
+            if checkpoints.idle and checkpoints.may_begin_last(now):
                 self._begin_last_checkpoint(now)
         elif run.regions.last_deployed and not run.scripted:
             checkpoints.begin_due(now, regular=not run.draining)
@@ -298,14 +303,15 @@ class Running(AttemptPhase):
         """All work is done, and all output is committed."""
         run = self.run
         outcome = Finish(run.checkpoints.ending or "finished")
-        has_directory = run.job.settings.checkpoints.directory is not None and not run.job.settings.batch
-        if has_directory and outcome.state == "finished":
-            run.out.add(Store(RECORDED, RECORD, record(run.job, "finished", run.ended_tasks.total_metrics)))
-            return Recording(run, outcome)
-        if has_directory and (manifest := run.checkpoints.committed_manifest()) is not None:
-            run.out.add(Store(RECORDED, manifest.name, dumps(manifest)))
-            return Recording(run, outcome)
-        return self.end(outcome, now)
+        if run.job.settings.checkpoints.directory is None or run.job.settings.batch:
+            return self.end(outcome, now)
+        stores: list[Store] = []
+        committed, unneeded = run.checkpoints.committed_manifest(), run.checkpoints.remaining_staged()
+        if committed is not None and (unneeded is not None or outcome.state == "stopped"):
+            stores.append(Store(RECORDED, committed.name, dumps(committed)))
+        if outcome.state == "finished":
+            stores.append(Store(RECORDED, RECORD, record(run.job, "finished", run.ended_tasks.total_metrics)))
+        return Recording(run, outcome, stores, unneeded) if stores else self.end(outcome, now)
 
 
 def _earliest(*instants: int | None) -> int | None:

@@ -15,7 +15,7 @@ from tidegate.runners.streaming.model.settings import (
 )
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options.model import RunnerOptions
-from tidegate.sdk.options.option_types import DurationOption
+from tidegate.sdk.options.option_types import DurationOption, SizeOption
 from tidegate.sdk.time import Duration
 
 
@@ -79,6 +79,14 @@ class StreamingOptions(RunnerOptions):
     )
     tolerated_failed_checkpoints: int = Field(0, ge=0, description="consecutive checkpoint failures tolerated")
     retained_checkpoints: int = Field(1, ge=1, description="how many completed checkpoints are retained")
+    max_pending_commits: int = Field(
+        10,
+        ge=1,
+        description="checkpoints whose output a sink may have yet to commit: sources pause while there are more",
+    )
+    max_pending_commit_bytes: SizeOption = Field(
+        1 << 30, ge=1, description="bytes of such output that all sinks together may have"
+    )
     restart_strategy: Literal["exponential", "fixed", "rate", "none"] = Field(
         "exponential",
         description="when a failed stream restarts: after growing delays, after a fixed delay, limited by rate, never",
@@ -145,6 +153,8 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
             retained=options.retained_checkpoints,
             mode=options.checkpoint_mode,
             alignment_timeout=_seconds(options.alignment_timeout),
+            max_pending_commits=options.max_pending_commits,
+            max_pending_commit_bytes=options.max_pending_commit_bytes,
         ),
         restart=RestartSettings(
             strategy=options.restart_strategy,

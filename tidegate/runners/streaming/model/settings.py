@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
+from tidegate.sdk import moved
 from tidegate.sdk.options.defaults import DEFAULTS
 
 HEARTBEAT: Final = 0.5
@@ -28,7 +30,9 @@ class RestartSettings:
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
     """How checkpoints are taken. `directory` None: in the run's directory, which is deleted when the run ends.
-    `alignment_timeout` None: an aligned checkpoint never becomes unaligned."""
+    `alignment_timeout` None: an aligned checkpoint never becomes unaligned. `max_pending_commits`: the sources pause
+    while a sink has outstanding commits of more checkpoints than this, or all sinks together more bytes than
+    `max_pending_commit_bytes`."""
 
     directory: str | None = None
     interval: float = 10.0
@@ -39,6 +43,11 @@ class CheckpointSettings:
     mode: Literal["aligned", "unaligned"] = "aligned"
     alignment_timeout: float | None = None
     full_every: int = 10
+    max_pending_commits: int = 10
+    max_pending_commit_bytes: int = 1 << 30
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """A worker's process: one loop that runs its tasks, and sends and receives their messages.
 
-One thread does everything except uploads of checkpoint files to a remote storage. After each round of work it polls the
-sockets, and waits only if the tasks have nothing to do.
+One thread does everything except commits, and uploads of checkpoint files to a remote storage. After each round of work
+it polls the sockets, and waits only if the tasks have nothing to do.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from tidegate.runners.streaming.protocol.worker_messages import Ready, TaskFaile
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
+from tidegate.runners.streaming.state.staging import AT_ONCE, StagedFiles, StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore, UploadingFileStore
-from tidegate.runners.streaming.storage.background import Background
+from tidegate.runners.streaming.storage.background import Background, Work
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.environment import WorkerServices
@@ -123,7 +124,11 @@ class ProcessServices:
         self.loop = EventLoop()
         self._root = storage.root if isinstance(storage, LocalStorage) else None
         self._parts = (self._root or directory) / "chk-parts"
+        self._uploads = Background(self.loop.wake)
+        self._committing = Background(self.loop.wake)
+        self.commits: Work = self._committing
         self._files = self._files_of(storage)
+        self.staged = self._staged_files_of(storage)
 
     def _files_of(self, storage: Storage | None) -> StateFileStore | None:
         """Files are stored in a folder at once, and in any other storage in the background."""
@@ -132,7 +137,13 @@ class ProcessServices:
             return None
         if self._root is not None:
             return DirectFileStore(storage, self._root, create_parts)
-        return UploadingFileStore(storage, Background(self.loop.wake), create_parts)
+        return UploadingFileStore(storage, self._uploads, create_parts)
+
+    def _staged_files_of(self, storage: Storage | None) -> StagedFiles:
+        """A bounded job stages files in the run's directory."""
+        if storage is None:
+            return StagedFileStore(LocalStorage(self._directory), self._directory)
+        return StagedFileStore(storage, self._root, self._uploads, at_once=0 if self._root is None else AT_ONCE)
 
     def report(self, message: ToCoordinator) -> None:
         """Queue a message for the coordinator."""
@@ -187,7 +198,10 @@ class ProcessServices:
         return self._directory
 
     def leave(self) -> None:
-        """Send all messages for the coordinator; the job's process receives until this one has ended."""
+        """Send all messages for the coordinator; the job's process receives until this one has ended. Before that, wait
+        for the commit that is in progress, if any, until the job's process kills this one."""
+        if not self.control.closed:
+            self._committing.join(_PATIENCE)
         self.control.wait_until_sent()
 
 
@@ -259,6 +273,10 @@ def _remove_incomplete(parts: Path, attempt: int) -> None:
 
 
 _PART_NAME: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.(?:data|state)")
+
+
+_PATIENCE: Final = 30.0
+"""Seconds that a commit in progress has to complete when the worker ends."""
 
 
 _GC_BATCH: Final = (50_000, 20, 1_000)

@@ -145,13 +145,14 @@ class Delete:
     """Remove files that no checkpoint needs, and whole `folders` except for some files in them.
 
     `keep_store_files`: also keep the files in these folders that a state backend copied from its store, because a later
-    checkpoint may build on them.
+    checkpoint may build on them. `staged_before`: also remove the staged files of all attempts before this one.
     """
 
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     except_for: frozenset[str] = frozenset()
     keep_store_files: bool = False
+    staged_before: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,11 @@ class SplitProgress:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The committables that a task's sink prepared for a checkpoint."""
+    """The committables that a task's sink prepared for a checkpoint. `task`: the task's index in its stage."""
 
     step: str
     committables: tuple[Committable, ...]
+    task: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +207,13 @@ class CheckpointAborted:
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Make the prepared output of a sink visible; the answer is `Committed`. `checkpoint` None: the output of a whole
-    bounded run."""
+    bounded run. `task`: the index of the task that prepared it, None if it is that of all tasks."""
 
     step: int
     run: str
     committables: tuple[Committable, ...]
     checkpoint: int | None
+    task: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +236,13 @@ class StopSources:
     """End all sources. `drain`: they end for good, so the watermark advances to the end of time."""
 
     drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PauseSources:
+    """Read nothing more until sources are resumed (`paused` False), because too many commits are outstanding."""
+
+    paused: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +270,7 @@ ToWorker: TypeAlias = (
     | AbortOutput
     | QuiescenceReached
     | StopSources
+    | PauseSources
     | PeerWatermark
     | Cancel
 )
@@ -390,6 +400,7 @@ class Committed:
     error: bytes | None = None
     text: str = ""
     written: MetricCells | None = None
+    task: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

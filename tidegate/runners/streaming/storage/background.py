@@ -29,7 +29,10 @@ class PendingWork(Protocol[T_co]):
     """Work that has been begun."""
 
     def poll(self) -> T_co | None:
-        """The result, None until the work is done. Raises the work's error, if it failed."""
+        """The result, None until the work is done. Raises the work's error, if it failed. Never waits."""
+
+    def abandon(self) -> None:
+        """Abandon the work: the current step is its last. Work that has not begun never does."""
 
 
 class Work(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 
 class Storage(Protocol):
@@ -13,6 +13,9 @@ class Storage(Protocol):
 
     def read(self, name: str) -> bytes:
         """Read a file."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading, seekable. It need not fit into memory."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically, replacing any file of that name. It is durable when this returns."""

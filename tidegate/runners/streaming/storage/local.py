@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from tidegate.runners.streaming.storage.base import checked_name
 from tidegate.sdk.private_files import owner_only
 
 _PART: Final = ".part"
+_PIECE: Final = 1 << 20
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -30,6 +32,9 @@ class LocalStorage:
     def read(self, name: str) -> bytes:
         return self._path(name).read_bytes()
 
+    def open(self, name: str) -> BinaryIO:
+        return self._path(name).open("rb")
+
     def write(self, name: str, data: bytes) -> None:
         path = self._path(name)
         part = self._part(path, data)
@@ -41,16 +46,10 @@ class LocalStorage:
         _flush_folder(path.parent)
 
     def put(self, name: str, data: bytes) -> None:
-        path = self._path(name)
-        part = self._part(path, data, sync=False)
-        try:
-            os.replace(part, path)
-        except BaseException:
-            part.unlink(missing_ok=True)
-            raise
+        self._put(name, data)
 
     def put_file(self, name: str, path: Path) -> None:
-        self.put(name, path.read_bytes())
+        self._put(name, path)
 
     def sync(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
@@ -89,6 +88,15 @@ class LocalStorage:
             if path.parent != self._directory:
                 path.parent.rmdir()
 
+    def _put(self, name: str, data: bytes | Path) -> None:
+        path = self._path(name)
+        part = self._part(path, data, sync=False)
+        try:
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
     def _path(self, name: str) -> Path:
         return self._directory / checked_name(name)
 
@@ -110,8 +118,9 @@ class LocalStorage:
                 else:
                     yield path
 
-    def _part(self, path: Path, data: bytes, *, sync: bool = True) -> Path:
-        """Write the data under a temporary name, which `list` leaves out. `sync`: flush it to the disk."""
+    def _part(self, path: Path, data: bytes | Path, *, sync: bool = True) -> Path:
+        """Write the data, or the contents of the file at a path, under a temporary name, which `list` leaves out.
+        `sync`: flush it to the disk."""
         part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{_PART}")
         try:
             _make_folder(path.parent, sync=sync)
@@ -131,7 +140,7 @@ class LocalStorage:
         return True
 
 
-def _write_new(path: Path, data: bytes, final: Path, *, sync: bool = True) -> None:
+def _write_new(path: Path, data: bytes | Path, final: Path, *, sync: bool = True) -> None:
     """Write a new file, and leave none if that fails. FileExistsError if it exists.
 
     An error of a full disk names no file, so this one names `final`, the file's final name.
@@ -139,7 +148,11 @@ def _write_new(path: Path, data: bytes, final: Path, *, sync: bool = True) -> No
     try:
         with open(path, "xb", opener=owner_only) as file:
             try:
-                file.write(data)
+                if isinstance(data, Path):
+                    with data.open("rb") as source:
+                        shutil.copyfileobj(source, file, _PIECE)
+                else:
+                    file.write(data)
                 file.flush()
                 if sync:
                     os.fsync(file.fileno())

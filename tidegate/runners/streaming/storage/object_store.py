@@ -7,9 +7,11 @@ put lets exactly one succeed.
 from __future__ import annotations
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from tidegate.runners.streaming.storage.base import checked_name
 from tidegate.sdk.errors import OptionsError
@@ -17,6 +19,9 @@ from tidegate.sdk.errors import OptionsError
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
 
+_IN_MEMORY: Final = 16 << 20
+"""A downloaded file that is longer goes to a temporary file."""
+_PIECE: Final = 4 << 20
 _CONDITIONAL: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
 
 
@@ -28,6 +33,18 @@ class FsspecStorage:
 
     def read(self, name: str) -> bytes:
         return bytes(self._fs.cat_file(self._path(name)))
+
+    def open(self, name: str) -> BinaryIO:
+        """Download a file, to the disk if it is long, so that it can be read twice: once for its checksum."""
+        local = cast(BinaryIO, tempfile.SpooledTemporaryFile(_IN_MEMORY))  # noqa: SIM115 - the caller closes it
+        try:
+            with self._fs.open(self._path(name), "rb", cache_type="readahead") as remote:
+                shutil.copyfileobj(remote, local, _PIECE)
+            local.seek(0)
+        except BaseException:
+            local.close()
+            raise
+        return local
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.pipe_file(self._path(name), data)

@@ -10,6 +10,7 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator
+from tidegate.runners.streaming.state.staging import StagedFiles
 from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.runners.streaming.storage.background import Work
 from tidegate.runners.streaming.storage.base import Storage
@@ -24,6 +25,10 @@ class WorkerServices(Protocol):
     clock: Clock
     storage: Storage | None
     """None if the job takes no checkpoints."""
+    staged: StagedFiles
+    """The files that sinks stage until they are committed."""
+    commits: Work
+    """The background thread that makes commits."""
 
     def report(self, message: ToCoordinator) -> None:
         """Send a message to the coordinator. Keeps the order, never blocks."""

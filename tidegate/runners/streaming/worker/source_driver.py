@@ -86,6 +86,8 @@ class SourceDriver:
         self._env = env
         self._trigger = trigger
         self.paused = False
+        self.backpressured = False
+        """Whether nothing is read for now, because too many commits are outstanding."""
         self._sources: dict[int, _Source] = {}
         self._recorded: tuple[int, dict[int, int]] = 0, {}
         """The last checkpoint, and how many splits of each source were finished in it."""
@@ -113,6 +115,10 @@ class SourceDriver:
             if self._script is not None:
                 self._script.script.stop()
 
+    def pause(self, *, paused: bool) -> None:
+        """Read nothing for now, or go on. A test stream goes on in any case."""
+        self.backpressured = paused
+
     def quiescence_reached(self, round: int) -> None:
         """All tasks have handled the event of the test stream that began this round."""
         if self._script is not None:
@@ -122,7 +128,7 @@ class SourceDriver:
 
     def next(self, graph: Graph) -> Iterator[None] | None:
         """The next poll or event, pushing into the graph as it is iterated; None if no source has anything to do."""
-        if not self.paused:
+        if not (self.paused or self.backpressured):
             for source in self._sources.values():
                 next_poll = source.reader.next_poll
                 if next_poll is not None and next_poll <= self._env.monotonic():
@@ -133,7 +139,7 @@ class SourceDriver:
 
     def poll_times(self) -> list[int]:
         """When (µs of the monotonic clock) to poll each source next."""
-        if self.paused:
+        if self.paused or self.backpressured:
             return []
         return [at for source in self._sources.values() if (at := source.reader.next_poll) is not None]
 

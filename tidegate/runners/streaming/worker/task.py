@@ -163,6 +163,10 @@ class Task:
         """Read nothing more. `drain`: the sources end, and all windows fire."""
         self.sources.stop(drain=drain)
 
+    def pause_sources(self, *, paused: bool) -> None:
+        """Read nothing for now, or go on."""
+        self.sources.pause(paused=paused)
+
     # -- work
 
     def step(self) -> bool:
@@ -177,7 +181,8 @@ class Task:
             if self._current is None:
                 self._current = self._next_action()
             if self._current is None:
-                env.times.switch("backpressured" if self.graph.blocked else "idle", seconds())
+                is_held_back = self.graph.blocked or self.sources.backpressured
+                env.times.switch("backpressured" if is_held_back else "idle", seconds())
                 return False
             began = seconds()
             env.times.switch("busy", began)
@@ -325,7 +330,7 @@ class Task:
         self.outputs.finish()
         prepared: tuple[Prepared, ...] = ()
         if self._env.settings.batch:
-            prepared = self.outputs.prepare(last=True)
+            prepared = self.outputs.prepare_all()
         self._env.services.report(TaskEnded(self.id, prepared, self.metrics()))
 
 

@@ -109,7 +109,7 @@ class TaskCheckpointer:
             self._snapshot = None
             snapshot.abandon()
             why = f"its state can't be stored: {write_failure(error, 'another --checkpoint_dir')}"
-            services.report(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
+            services.report(Decline(snapshot.checkpoint, self._env.task, why, self._outputs.staged.take()))
         except UnpicklableState as error:
             rethrow(unpicklable_state_error(error, self._env.steps))
         else:
@@ -141,6 +141,7 @@ class TaskCheckpointer:
         splits = self._sources.progress(barrier.checkpoint)
         self._barriers.done()
         capture = self._capture(barrier, f"{name}.data")
+        self._outputs.staged.add(prepared)  # after the capture, which can't fork while files are stored by a thread
         metrics = MetricCells()
         metrics.merge(env.context.metrics)
         self._snapshot = snapshot = TaskSnapshot(
@@ -148,7 +149,7 @@ class TaskCheckpointer:
             task=env.task,
             name=f"{name}.state",
             capture=capture,
-            prepared=prepared,
+            output=self._outputs.staged,
             splits=splits,
             statuses=self._graph.step_statuses(),
             metrics=metrics,
@@ -186,11 +187,12 @@ class TaskCheckpointer:
         return copied(block) if merged else block
 
     def _decline(self, snapshot: TaskSnapshot) -> None:
-        """Discard a snapshot that is not stored yet, and return the committables of its sinks to the coordinator."""
+        """Discard a snapshot that is not stored yet, and return the committables of its sinks to the coordinator, if
+        the files that they stage are stored. The others are part of the task's next snapshot."""
         for id in snapshot.missing:
             self._inputs.pipelined(id).stop_recording()
         snapshot.abandon()
-        self._env.services.report(Decline(snapshot.checkpoint, self._env.task, "aborted", snapshot.prepared))
+        self._env.services.report(Decline(snapshot.checkpoint, self._env.task, "aborted", self._outputs.staged.take()))
         self._snapshot = None
 
 

@@ -15,9 +15,10 @@ from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.network.partitioner import Partitioner, Target
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
+from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.errors import PicklingError, WriteError, write_failure
 from tidegate.sdk.portable.model import Write
 from tidegate.sdk.time import SECOND
 
@@ -30,6 +31,7 @@ class TaskOutputs:
         self._env = env
         self.channels: dict[ChannelId, OutputChannel] = {}
         self.sinks = {step.id: _writer(env, step) for step in env.plan.stage_steps(env.task.stage) if step.is_sink}
+        self.staged = StagedOutput(env.services.staged, env.attempt, env.task)
         self._full: set[ChannelId] = set()
         self._subpartitions: list[SubpartitionWriter] = []
         self._partitioners: dict[str, list[Partitioner]] = {}
@@ -104,7 +106,19 @@ class TaskOutputs:
 
     def prepare(self, *, last: bool) -> tuple[Prepared, ...]:
         """Prepare the output of the sinks since the last call. `last`: they will write no more."""
-        return tuple(Prepared(sink.step.label, sink.prepare(last=last)) for sink in self.sinks.values())
+        index = self._env.task.index
+        return tuple(Prepared(sink.step.label, sink.prepare(last=last), index) for sink in self.sinks.values())
+
+    def prepare_all(self) -> tuple[Prepared, ...]:
+        """Prepare all the output of the sinks of a bounded job, and store the files that they stage."""
+        try:
+            self.staged.add(self.prepare(last=True))
+            self.staged.poll()
+        except OSError as error:
+            steps = ", ".join(repr(sink.step.label) for sink in self.sinks.values())
+            why = write_failure(error, "another --temp_dir")
+            raise WriteError(f"the files that {steps} has staged can't be stored: {why}") from error
+        return self.staged.take()
 
     def restore(self, in_flight: Mapping[ChannelId, Sequence[Block]]) -> None:
         """Send the blocks that were still buffered when a snapshot was taken, partitioned again: after a rescaling,
@@ -128,6 +142,7 @@ class TaskOutputs:
         """Discard the output that is not prepared yet, and the stored results."""
         for sink in self.sinks.values():
             sink.abandon()
+        self.staged.abandon()
         for subpartition in self._subpartitions:
             quietly(subpartition.abandon)
 

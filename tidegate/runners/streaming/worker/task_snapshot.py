@@ -18,12 +18,12 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.worker_messages import (
     Acknowledge,
     AckStats,
-    Prepared,
     SplitProgress,
     StateHandle,
 )
 from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState
+from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.state.task_state import TaskState, dumps
 from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.sdk.data.block import Block
@@ -36,14 +36,15 @@ class TaskSnapshot:
     """The snapshot of one task. `name`: the file of the task's own state; `ended`: the task had no more to do.
 
     `started` is when (s) it was taken; `alignment` and `paused` are how long (s) the task waited for barriers, and then
-    for the snapshot. `missing`: the channels on which the barrier has still to arrive.
+    for the snapshot. `missing`: the channels on which the barrier has still to arrive. `output`: what the task's sinks
+    have prepared, whose staged files are stored with the snapshot.
     """
 
     checkpoint: int
     task: TaskId
     name: str
     capture: Capture
-    prepared: tuple[Prepared, ...]
+    output: StagedOutput
     splits: tuple[SplitProgress, ...]
     statuses: Mapping[str, CollectionStatus]
     metrics: MetricCells
@@ -78,7 +79,9 @@ class TaskSnapshot:
             self._operator_files = files
             self._task_file = store(self.name, dumps(self._state()))
         task_file = self._task_file.poll()
-        return None if task_file is None else StateHandle((task_file, *self._operator_files))
+        if not self.output.poll() or task_file is None:
+            return None
+        return StateHandle((task_file, *self._operator_files))
 
     @property
     def waiting(self) -> bool:
@@ -88,7 +91,7 @@ class TaskSnapshot:
     def acknowledge(self, handle: StateHandle, now: float) -> Acknowledge:
         """The message to the coordinator once the snapshot is stored."""
         stats = AckStats(self.alignment, self.paused, now - self.started, self._state().in_flight)
-        return Acknowledge(self.checkpoint, self.task, handle, self.splits, self.prepared, self.ended, stats)
+        return Acknowledge(self.checkpoint, self.task, handle, self.splits, self.output.take(), self.ended, stats)
 
     def abandon(self) -> None:
         """Discard the snapshot: its checkpoint was aborted, or storing it failed."""

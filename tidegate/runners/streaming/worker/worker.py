@@ -9,8 +9,9 @@ from pathlib import Path
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.sinks.writer import commit_output, loaded_sink, remove_output, sink_call
+from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.engine.time.clock import ManualClock
+from tidegate.runners.streaming.checkpoint.committer import Committer
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
@@ -23,13 +24,13 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     CheckpointAborted,
     CheckpointCompleted,
     Commit,
-    Committed,
     Deploy,
     DiscoverSplits,
     DivideSplits,
     Heartbeat,
     ListSplits,
     OutputAborted,
+    PauseSources,
     PeerWatermark,
     QuiescenceReached,
     SplitsListed,
@@ -75,6 +76,7 @@ class Worker:
         self._failed = False
         self._last_heartbeat = 0
         self._watermark_alignment = watermark_alignment_of(job, index)
+        self._committer = Committer(services.commits, services.staged.open, services.report)
         self._scripted = any(isinstance(node, TestStream) for node in job.plan.pipeline.nodes)
         if self._scripted:
             assert isinstance(services.clock, ManualClock)
@@ -107,8 +109,11 @@ class Worker:
             case StopSources(drain=drain):
                 for each in self._order:
                     self._guard(each.id, partial(each.stop_sources, drain=drain))
-            case Commit():
-                self._commit(message)
+            case PauseSources(paused=paused):
+                for each in self._order:
+                    each.pause_sources(paused=paused)
+            case Commit(step=step):
+                self._guard(None, lambda: self._committer.begin(self._sink_node(step), message))
             case AbortOutput():
                 self._abort_output(message)
             case CheckpointCompleted(checkpoint=checkpoint):
@@ -134,6 +139,7 @@ class Worker:
         """Let every task make one step, consumers before producers; return whether any of them did something."""
         now = self.services.clock.monotonic()
         worked = False
+        self._committer.poll()
         if not self._failed:
             for task in self._order:
                 if task.ended and self.job.settings.batch:
@@ -161,6 +167,7 @@ class Worker:
         if self.closed:
             return
         self.closed = True
+        self._committer.close()
         for task in self._order:
             if task.ended and not self._failed:
                 self._guard(task.id, task.close)
@@ -240,18 +247,6 @@ class Worker:
         if found is not None:
             self.services.report(found)
         return found is not None
-
-    def _commit(self, message: Commit) -> None:
-        node = self._sink_node(message.step)
-        error, text, written = None, "", None
-        try:
-            sink = loaded_sink(node)
-            written = commit_output(node, sink, message.run, message.committables, message.checkpoint)
-            if message.checkpoint is None:
-                sink_call(node, sink.abort, message.run, method="abort")
-        except Exception as raised:
-            error, text = packed(raised), one_line(raised)
-        self.services.report(Committed(message.step, message.checkpoint, error, text, written))
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
