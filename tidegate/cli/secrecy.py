@@ -7,11 +7,15 @@ by its name or its value: it is written with a warning, because the pipeline may
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.sdk.errors import BuildError
+import click
+
+from tidegate.sdk.errors import BuildError, OptionsError, visible
 from tidegate.sdk.options.flags import spelling
 
 if TYPE_CHECKING:
@@ -37,13 +41,14 @@ def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
     """Raise BuildError if the pipeline contains the value of a secret option, as in a variable that a function
     captures."""
     from tidegate.sdk.portable.model import code_of
+    from tidegate.sdk.portable.secrets import pickle_of
 
     for name in sorted(secret_fields(options)):
         for secret in _secrets(getattr(options, name)):
             if len(secret) < SHORTEST:
                 continue
             for node in pipeline.nodes:
-                in_code = any(secret in data for part in code_of(node) if (data := _bytes_of(part)))
+                in_code = any(secret in data for part in code_of(node) if (data := pickle_of(part)))
                 if in_code or secret.decode(errors="replace") in _plain(node):
                     raise BuildError(
                         f"the file would contain the secret of {spelling(name)}, which is part of step {node.label!r}: "
@@ -51,7 +56,7 @@ def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
                         f"  applied at {node.where}"
                     )
             for part in code_of((pipeline.classes, pipeline.coders)):
-                if (data := _bytes_of(part)) and secret in data:
+                if (data := pickle_of(part)) and secret in data:
                     raise BuildError(
                         f"the file would contain the secret of {spelling(name)}, which is part of a class of the "
                         "script: read the secret from the environment where it is used"
@@ -66,6 +71,32 @@ def readable_secrets(options: tuple[tuple[str, str], ...]) -> Iterator[str]:
                 f"{spelling(name)} looks like a secret, and is written in plain text: declare it as "
                 "pydantic.SecretStr, which is not written, and read it where the pipeline runs"
             )
+
+
+def ask_for_secrets(pipeline: Pipeline) -> None:
+    """Register the values of a compiled pipeline's secrets, which its file doesn't contain.
+
+    A value is read from the environment variable `TIDEGATE_SECRET_<NAME>` or, on a terminal, asked for. OptionsError
+    if neither is possible.
+    """
+    from tidegate.sdk.portable.secrets import secret_names
+    from tidegate.sdk.secrets.registry import install_secrets, values_of
+
+    needed = secret_names(pipeline)
+    for name, step in needed.items():
+        if values_of([name]):
+            continue
+        variable = "TIDEGATE_SECRET_" + re.sub(r"\W", "_", name).upper()
+        user = f", which step {visible(step)!r} uses" if step else ""
+        value = os.environ.get(variable)
+        if value is None and sys.stdin.isatty():
+            value = click.prompt(f"The secret {name!r}{user}", hide_input=True, err=True)
+        if value is None:
+            raise OptionsError(
+                f"the secret {name!r}{user}, is not in the compiled pipeline: set the environment variable {variable}, "
+                "or run it on a terminal, which asks for it"
+            )
+        install_secrets({name: value})
 
 
 def _looks_secret(name: str, value: Any) -> bool:
@@ -97,12 +128,6 @@ def _secrets(value: Any) -> Iterator[bytes]:
         case list() | tuple() | set() | frozenset():
             for part in value:
                 yield from _secrets(part)
-
-
-def _bytes_of(part: Any) -> bytes:
-    """The pickle of a function or of the values of a `Create`; empty if it is referred to by its import path."""
-    data = getattr(part, "data", None) or getattr(getattr(part, "code", None), "data", None)
-    return data if isinstance(data, bytes) else b""
 
 
 def _plain(node: Node) -> str:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from tidegate.cli.secrecy import secret_fields
+from tidegate.cli.secrecy import ask_for_secrets, secret_fields
 from tidegate.sdk.errors import LoadError, OptionsError, shorten
 from tidegate.sdk.options.flags import spelling
 from tidegate.sdk.options.model import PipelineOptions, options_for
@@ -203,6 +203,7 @@ class Compiled(Target):
     def prepare(self) -> list[str]:
         from tidegate.sdk.portable.loading import install_code
 
+        ask_for_secrets(self._pipeline)
         return install_code(self._pipeline, self.name)
 
 

@@ -21,6 +21,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import SecretStr
 
 import tidegate as tg
 from tests.support.streaming.child_processes import wait_for_exit
@@ -496,3 +497,12 @@ def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_sessi
     for state, error in jobs.values():
         assert state == "failed"
         assert error.startswith("its session was killed, and its request can't be read: ")
+
+
+def test_a_detached_job_finds_the_values_of_its_secrets(place: SessionFiles, tmp_path: Path) -> None:
+    fifo, secret = tmp_path / "fifo", SecretStr("harbour-master")
+    os.mkfifo(fifo)
+    p = tg.Pipeline(options=job_options("--detach", f"--session={place.name}"))
+    _ = p | tg.Create([str(fifo)]) | tg.Map(lambda path: Path(path).write_text(secret.get_secret_value()))
+    p.run()
+    assert fifo.read_text() == "harbour-master"

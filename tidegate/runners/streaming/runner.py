@@ -23,6 +23,7 @@ from tidegate.runners.streaming.result import StreamingResult, submit
 from tidegate.runners.streaming.state.rocksdb_store import rocksdb
 from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.secrets import secrets_of
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:
@@ -85,7 +86,9 @@ class StreamingRunner(Runner):
         return Submit(Job(name, name, self.plan(pipeline, options), settings, parts=parts), str(directory))
 
     def _serialized(self, pipeline: portable.Pipeline, options: RunOptions, submitted: Submit) -> Submit:
-        return replace(submitted, job=replace(submitted.job, plan=self.plan(with_values(pipeline), options)))
+        serialized = with_values(pipeline)
+        job = replace(submitted.job, plan=self.plan(serialized, options))
+        return replace(submitted, job=job, secrets=tuple(secrets_of(serialized).items()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         announce_lossy_sources(pipeline)

@@ -47,6 +47,7 @@ from tidegate.sdk.options.flags import (
 from tidegate.sdk.options.option_types import DurationOption, SizeOption
 from tidegate.sdk.options.registry import make_runner, runner_names
 from tidegate.sdk.options.script import note_read, on_misuse, print_to_reader
+from tidegate.sdk.secrets.registry import is_secret, suggest
 from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
 
@@ -141,6 +142,7 @@ class PipelineOptions(BaseModel):
         except ValidationError as error:
             runner = str(values.get("runner", _runner_default(type(self))))
             raise OptionsError("\n".join(explain(error, _flag_set(type(self), runner)).values())) from None
+        _name_secrets(self)
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -458,4 +460,12 @@ def build_options(
         if strange or problems.keys() - (defaults.keys() - given.values.keys()):
             on_misuse(refused, tokens)
         raise refused
+    _name_secrets(options)
     return options
+
+
+def _name_secrets(options: PipelineOptions) -> None:
+    """Have secrets among the options known by the names of their options."""
+    for name in type(options).model_fields:
+        if is_secret(value := getattr(options, name)):
+            suggest(value, name)

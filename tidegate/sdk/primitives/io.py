@@ -11,6 +11,7 @@ from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 from tidegate.sdk.typehints import hints
@@ -113,7 +114,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             )
 
     def default_label(self) -> str:
-        return f"Read({self.source.name})"
+        return f"Read({redacted(self.source.name)})"
 
     def expand(self, input: Pipeline) -> PCollection[T]:
         if not isinstance(input, Pipeline):
@@ -123,8 +124,8 @@ class Read(PTransform[Pipeline, PCollection[T]]):
         input.add(
             portable.Read,
             [out],
-            source=UserFn.of(self.source, self.source.name),
-            name=self.source.name,
+            source=UserFn.of(self.source, redacted(self.source.name)),
+            name=redacted(self.source.name),
             bounded=self.source.bounded,
             stamping=self.stamping,
             forks_safely=self.source.forks_safely,
@@ -145,7 +146,7 @@ class Write(PTransform[PCollection[Any], None]):
         self.label = name
 
     def default_label(self) -> str:
-        return f"Write({self.sink.name})"
+        return f"Write({redacted(self.sink.name)})"
 
     def expand(self, input: PCollection[Any]) -> None:
         if self.sink.commit_by not in ("job", "task"):
@@ -157,8 +158,8 @@ class Write(PTransform[PCollection[Any], None]):
             portable.Write,
             [],
             [input.id],
-            sink=UserFn.of(self.sink, self.sink.name),
-            name=self.sink.name,
+            sink=UserFn.of(self.sink, redacted(self.sink.name)),
+            name=redacted(self.sink.name),
             delivery=self.sink.delivery,
             shards=self.shards,
             commit_by=self.sink.commit_by,

@@ -98,6 +98,8 @@ def pickle_by_value(value: Any) -> tuple[bytes, list[type]]:
 def _pickler_class() -> Any:
     import cloudpickle
 
+    from tidegate.sdk.secrets.registry import is_secret, reduced
+
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def __init__(self, file: Any) -> None:
             super().__init__(file, protocol=5)
@@ -110,6 +112,8 @@ def _pickler_class() -> Any:
                     name = obj.__module__
                 case ModuleType():
                     name = obj.__name__
+                case _ if is_secret(obj):
+                    return reduced(obj)
                 case _:
                     return super().reducer_override(obj)
             if isinstance(name, str) and travels_by_value(name):

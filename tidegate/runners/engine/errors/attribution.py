@@ -18,6 +18,7 @@ from tidegate.sdk.errors import (
     shorten,
 )
 from tidegate.sdk.metrics import in_step
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where, author_frames
 
 T = TypeVar("T")
@@ -50,7 +51,8 @@ def user_error(
         case _:
             return error
     shown = None if element is _NOTHING else shorten(element)
-    message = ". ".join(filter(None, [f"{type(error).__name__}: {error_text(error)}", advice(error)]))
+    text = redacted(error_text(error))
+    message = ". ".join(filter(None, [f"{type(error).__name__}: {text}", advice(error)]))
     lines = [message, f"  in step {step!r}, applied at {where}"]
     if method:
         lines.append(f"  while calling {method}")
@@ -58,7 +60,8 @@ def user_error(
         lines.append(f"  element: {shown}")
     if key is not _NOTHING:
         lines.append(f"  key: {shorten(key)}")
-    trimmed = error.with_traceback(author_frames(error.__traceback__))
+    cause = error if text == error_text(error) else RunError(f"{type(error).__name__}: {text}")
+    trimmed = cause.with_traceback(author_frames(error.__traceback__))
     raised = UserCodeError("\n".join(lines), step=step, where=str(where), element=shown)
     raised.__cause__ = trimmed
     return raised
@@ -72,7 +75,7 @@ def rethrow(error: BaseException) -> NoReturn:
 def located(error: TidegateError, step: str, where: Where) -> TidegateError:
     """The same error, with the step and its line added to the message."""
     if getattr(error, "step", None) is None:
-        error.args = (f"{error}\n  in step {step!r}, applied at {where}",)
+        error.args = (f"{redacted(str(error))}\n  in step {step!r}, applied at {where}",)
         error.step = step  # type: ignore[attr-defined]
     return error.with_traceback(None)
 

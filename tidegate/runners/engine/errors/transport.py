@@ -10,6 +10,7 @@ import pickle
 import traceback
 
 from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import author_frames
 
 
@@ -38,8 +39,10 @@ def unpacked(data: bytes) -> TidegateError:
 
 
 def _pickled(error: BaseException) -> bytes:
-    """The pickle of an error; b"" if it can't be pickled and unpickled."""
+    """The pickle of an error; b"" if it can't be pickled and unpickled, or if its text contains a secret."""
     with contextlib.suppress(Exception):
+        if redacted(text := str(error)) != text:
+            return b""
         data = pickle.dumps(error, 5)
         pickle.loads(data)
         return data
@@ -54,11 +57,11 @@ def _unpickled(data: bytes) -> BaseException | None:
 
 
 def _message(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
+    return redacted(f"{type(error).__name__}: {error}")
 
 
 def _notes(error: BaseException) -> list[str]:
-    return list(getattr(error, "__notes__", ()))
+    return [redacted(note) for note in getattr(error, "__notes__", ())]
 
 
 def _frames(cause: BaseException) -> list[str]:

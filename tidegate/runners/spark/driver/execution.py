@@ -58,6 +58,7 @@ from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.portable.model import Create
+from tidegate.sdk.portable.secrets import secrets_of
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.plan.options import SparkOptions
@@ -131,6 +132,7 @@ class Execution:
             frames=self._frame_schemas,
             preferred={id: preferred_schema(columns) for id, columns in self._inherited.items()},
             staging=staging if local else None,
+            secrets=secrets_of(plan.pipeline),
         )
         self._staging = staging
         self._outcome = Outcome()

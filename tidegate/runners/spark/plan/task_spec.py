@@ -15,6 +15,7 @@ from tidegate.sdk.authoring.side_inputs import View
 from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.portable.model import side_inputs
+from tidegate.sdk.secrets.registry import SecretValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,9 @@ class TaskSpec:
 
     `edges` are the plan's; rows refer to an edge by its index here. `sides` has the contents of side inputs, by
     `side_id`. `frames` has the Arrow schema of each DataFrame that a step writes (None: to be inferred), `preferred`
-    the columns whose types it may inherit. `memory_budget` (bytes) is per task; None: an equal part of the worker's
-    memory. `staging`: the parent of the run's folder of staged files; None if the workers are on other machines.
+    the columns whose types it may inherit. `secrets` has the values that the author's code refers to by name.
+    `memory_budget` (bytes) is per task; None: an equal part of the worker's memory. `staging`: the parent of the run's
+    folder of staged files; None if the workers are on other machines.
 
     A specification is equal in every run of a pipeline, so that repeated runs reuse the artifacts that Spark has.
     """
@@ -86,6 +88,7 @@ class TaskSpec:
     frames: dict[int, bytes | None] = field(default_factory=dict)
     preferred: dict[int, bytes] = field(default_factory=dict)
     staging: Path | None = None
+    secrets: dict[str, SecretValue] = field(default_factory=dict, repr=False)
 
     def of_level(self, level: int) -> TaskSpec:
         """The specification without the input of other levels."""

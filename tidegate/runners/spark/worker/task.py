@@ -44,6 +44,7 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
 from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.portable.model import Create, Read
+from tidegate.sdk.secrets.registry import install_secrets
 from tidegate.sdk.user_code.sealing import install_classes
 
 _FIRST_BLOCK: Final = 64
@@ -70,6 +71,7 @@ def run_task(
     gc.set_threshold(20_000, 100, 1_000)
     try:
         spec: TaskSpec = pickle.loads(read_payload(payload))
+        install_secrets(spec.secrets)
         for frame_step, part in batches_by_step(frame_steps, batches) if frame_steps else [(None, batches)]:
             task = LevelTask(spec, run_id, level, context.partitionId(), frame_step)
             yield from task.run(part)

@@ -10,6 +10,7 @@ from typing import Any
 
 from tidegate.sdk.portable.model import Create, Pipeline, Values
 from tidegate.sdk.portable.seal import seal
+from tidegate.sdk.secrets.registry import is_secret
 from tidegate.sdk.user_code.by_value import travels_by_value
 
 
@@ -38,13 +39,13 @@ def _pickled(values: Values) -> Values:
 
 
 class _ByValue(Exception):
-    """A class or function that other processes can't import by name."""
+    """A class or function that other processes can't import by name, or a secret."""
 
 
 class _PlainPickler(pickle.Pickler):
-    """Refuses classes and functions that are defined in the author's own files."""
+    """Refuses secrets, and classes and functions that are defined in the author's own files."""
 
     def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, (type, FunctionType)) and travels_by_value(obj.__module__):
+        if is_secret(obj) or (isinstance(obj, (type, FunctionType)) and travels_by_value(obj.__module__)):
             raise _ByValue
         return NotImplemented

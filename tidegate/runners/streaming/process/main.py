@@ -30,6 +30,7 @@ from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import Write
+from tidegate.sdk.secrets.registry import install_secrets
 
 
 def main(descriptor: int) -> None:
@@ -51,6 +52,7 @@ def run_job(client: Link, submitted: Submit) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # blocked by the client while it forked
     gc.freeze()
     gc.enable()
+    install_secrets(dict(submitted.secrets))
     try:
         with run_directory(submitted.directory) as directory:
             opened = open_job(submitted.job, directory, f"process {os.getpid()} of {socket.gethostname()}")

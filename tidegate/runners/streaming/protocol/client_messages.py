@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import (
@@ -17,14 +18,21 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     StopJob,
     TakeSavepoint,
 )
+from tidegate.sdk import moved
+from tidegate.sdk.secrets.registry import SecretValue
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A client's first message. `directory`: the run's, for blocking exchanges and spilled files."""
+    """A client's first message. `directory`: the run's, for blocking exchanges and spilled files. `secrets`: the values
+    that the author's code refers to by name; a process forked from the client inherits them instead."""
 
     job: Job
     directory: str
+    secrets: tuple[tuple[str, SecretValue], ...] = field(default=(), repr=False)
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     def in_new_directory(self) -> Submit:
         """The same job with a new directory beside the old one, where workers of a dead process may still write."""

@@ -1,0 +1,65 @@
+"""`${NAME}` and `${file:…}` in the settings of connectors, and the redaction of what they refer to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from tidegate.sdk.errors import BuildError, RunError
+from tidegate.sdk.secrets.redaction import conceal, redacted
+from tidegate.sdk.secrets.references import check_references, resolved
+
+
+def test_references_are_resolved_everywhere_in_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDE_KEY", "moon4tide")
+    settings = {"key": "${TIDE_KEY}", "more": [("a-${TIDE_KEY}-b", 3)], "whole": SecretStr("x${TIDE_KEY}")}
+    assert resolved(settings) == {"key": "moon4tide", "more": [("a-moon4tide-b", 3)], "whole": "xmoon4tide"}
+
+
+def test_a_file_is_read_again_each_time(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first-token\n")
+    reference = f"Bearer ${{file:{file}}}"
+    assert resolved(reference) == "Bearer first-token"
+    file.write_text("second-token")
+    assert resolved(reference) == "Bearer second-token"
+
+
+def test_two_dollars_escape_a_brace() -> None:
+    assert resolved("$${HOME} costs $5 {x}") == "${HOME} costs $5 {x}"
+
+
+def test_a_variable_or_file_that_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"no environment variable NO_SUCH_TIDE: set it where the workers are started"):
+        resolved("${NO_SUCH_TIDE}")
+    with pytest.raises(RunError, match=r"the secret can't be read: No such file or directory"):
+        resolved(f"${{file:{tmp_path}/none}}")
+
+
+@pytest.mark.parametrize("text", ["${", "${}", "a ${not a name} b", "${file:relative}", "x${1A}"])
+def test_a_malformed_reference_is_refused_when_it_is_built(text: str) -> None:
+    with pytest.raises(BuildError, match=r"^Load: .* is no reference to a secret: write \$\{NAME\}"):
+        check_references({"nested": [text]}, "Load")
+
+
+def test_well_formed_references_pass_even_if_nothing_resolves_them() -> None:
+    check_references(["${NO_SUCH_TIDE}", "$${", "${file:/no/such}", SecretStr("plain")], "Load")
+
+
+def test_resolved_values_and_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDE_PASSWORD", "neap-or-spring")
+    resolved("${TIDE_PASSWORD}")
+    assert redacted("denied: neap-or-spring at ftp://me:you@host/x") == "denied: *** at ftp://***@host/x"
+
+
+def test_a_value_that_contains_another_is_redacted_whole() -> None:
+    conceal("ebbs")
+    conceal("ebbsandflows")
+    assert redacted("it ebbsandflows") == "it ***"
+
+
+def test_short_values_are_not_redacted() -> None:
+    conceal("sea")
+    assert redacted("by the sea") == "by the sea"

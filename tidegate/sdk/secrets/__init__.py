@@ -1,0 +1,1 @@
+"""Secrets: values that pipelines use but never contain."""

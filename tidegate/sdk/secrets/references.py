@@ -1,0 +1,102 @@
+"""References to secrets: `${NAME}` is an environment variable, `${file:/path}` the contents of a file.
+
+Connectors resolve references when they open a reader or an attempt, in the process that uses the value. A file is read
+again each time, so that credentials can be replaced while a job runs. `$${` is a literal `${`.
+
+>>> import os
+>>> os.environ["TIDE_USER"] = "ebb"
+>>> resolved("https://${TIDE_USER}@example.org/$${x}")
+'https://ebb@example.org/${x}'
+>>> resolved({"key": ["${TIDE_USER}", 3]})
+{'key': ['ebb', 3]}
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from tidegate.sdk.errors import BuildError, RunError, shorten
+from tidegate.sdk.secrets.redaction import conceal
+
+_REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<name>[^{}]*)\}|(?P<open>\$\{)")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_references(value: Any, of: str) -> None:
+    """Raise BuildError, naming the transform `of`, for a `${…}` that is no reference. Resolves nothing: only the
+    processes that run the pipeline need the values."""
+    for text in _texts(value):
+        for found in _REFERENCE.finditer(text):
+            name = found["name"]
+            if found["open"] or (name is not None and not (_VARIABLE.fullmatch(name) or name.startswith("file:/"))):
+                raise BuildError(
+                    f"{of}: {shorten(found.group())} is no reference to a secret: write ${{NAME}} for an environment "
+                    "variable, ${file:/path} for the contents of a file, or $${ for a literal ${"
+                )
+
+
+def resolved(value: Any) -> Any:
+    """The value with all references replaced, also inside dicts, lists, tuples and pydantic's secrets.
+
+    Raises RunError, naming the reference, for a variable or file that this process can't read.
+    """
+    match value:
+        case str():
+            return _REFERENCE.sub(_replaced, value) if "${" in value else value
+        case Mapping():
+            return {key: resolved(item) for key, item in value.items()}
+        case list() | tuple():
+            return type(value)(map(resolved, value))
+        case _ if hasattr(value, "get_secret_value"):
+            plain = resolved(value.get_secret_value())
+            conceal(plain)
+            return plain
+        case _:
+            return value
+
+
+def _replaced(found: re.Match[str]) -> str:
+    if found["escape"]:
+        return found["escape"]
+    name = found["name"]
+    if name is None:
+        return found.group()
+    value = _of_file(name[5:]) if name.startswith("file:") else _of_variable(name)
+    conceal(value)
+    return value
+
+
+def _of_variable(name: str) -> str:
+    try:
+        return os.environ[name]
+    except KeyError:
+        raise RunError(
+            f"${{{name}}}: the process that runs this step (pid {os.getpid()}) has no environment variable {name}: set "
+            "it where the workers are started"
+        ) from None
+
+
+def _of_file(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().rstrip("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
+        raise RunError(f"${{file:{path}}}: the secret can't be read: {reason}") from None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case Mapping():
+            for item in value.values():
+                yield from _texts(item)
+        case list() | tuple():
+            for item in value:
+                yield from _texts(item)
+        case _ if hasattr(value, "get_secret_value"):
+            yield from _texts(value.get_secret_value())
