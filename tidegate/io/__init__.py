@@ -6,6 +6,8 @@ imports third-party packages only when it is used.
 
 from typing import Any
 
+from tidegate.io.file_source.listing import FileMetadata
+from tidegate.io.file_source.matching import MatchAll, MatchFiles, ReadableFile, ReadMatches
 from tidegate.io.formats.reading import (
     ReadFromArrow,
     ReadFromAvro,
@@ -26,6 +28,7 @@ from tidegate.io.generators.socket_lines import ReadFromSocket
 from tidegate.io.generators.tail_file import TailFile
 from tidegate.io.records.problems import BadRecord
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
+from tidegate.io.text.read_all import ReadAllFromText
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, StagedFile, in_order
 from tidegate.sdk.connectors.sources import (
@@ -46,6 +49,9 @@ from tidegate.sdk.errors import PositionLost
 __all__ = [
     "FromIterable",
     "GenerateSequence",
+    "MatchAll",
+    "MatchFiles",
+    "ReadAllFromText",
     "ReadFromArrow",
     "ReadFromAvro",
     "ReadFromCsv",
@@ -55,6 +61,7 @@ __all__ = [
     "ReadFromSpark",
     "ReadFromText",
     "ReadFromTextWithFilename",
+    "ReadMatches",
     "TailFile",
     "WriteToArrow",
     "WriteToAvro",
@@ -63,6 +70,8 @@ __all__ = [
     "WriteToParquet",
     "WriteToSpark",
     "WriteToText",
+    "FileMetadata",
+    "ReadableFile",
     "Source",
     "SimpleSource",
     "Reader",

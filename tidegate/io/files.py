@@ -30,11 +30,19 @@ class FileInfo:
 
     `tag` changes when the file is written again. It is the ETag or the time of modification; None if the store has
     neither.
+    `modified` is when the file was last written (ns since 1970; None if the store does not say).
     """
 
     path: str
     size: int | None
     tag: str | None = None
+    modified: int | None = None
+
+    @property
+    def content_tag(self) -> str | None:
+        """What a store of objects identifies the content by. Such stores show whole objects only."""
+        kind, _, value = (self.tag or "").partition("=")
+        return value.strip('"') if kind in _CONTENT_TAGS else None
 
     def changed_since(self, before: FileInfo) -> bool:
         """Whether the file has been written again since `before`."""
@@ -158,17 +166,33 @@ def match(pattern: str) -> list[FileInfo]:
     return sorted(files, key=lambda file: file.path)
 
 
+def is_pattern(path: str) -> bool:
+    """Whether a path can match several files."""
+    return bool(_MAGIC & set(store_of(path)[1]))
+
+
+def has_folder(pattern: str) -> bool:
+    """Whether the folder is there in which a pattern looks for files."""
+    store, path = store_of(pattern)
+    return store.names(_divided(path)[0]) is not None
+
+
+def _divided(pattern: str) -> tuple[str, list[str]]:
+    """The folder of a pattern up to its first `*`, `?` or `[`, and the parts behind it."""
+    parts = pattern.split("/")
+    magic = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
+    return "/".join(parts[:magic]) or ("/" if pattern.startswith("/") else ""), parts[magic:]
+
+
 def explain_no_match(pattern: str) -> str:
     """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
     store, path = store_of(pattern)
-    parts = path.split("/")
-    magic = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
-    folder, wanted = "/".join(parts[:magic]) or ("/" if path.startswith("/") else ""), parts[magic]
+    folder, (wanted, *rest) = _divided(path)
     shown = store.url(folder) if folder else f"{os.getcwd()} (the current folder)"
     names = store.names(folder)
     if names is None:
         return f"there is no folder {shown}"
-    if magic == len(parts) - 1 and wanted in names:
+    if not rest and wanted in names:
         return f"it is a folder: for the files in it, say {join(pattern.rstrip('/'), '*')}"
     names = [name for name in names if not name.startswith(".")]
     import difflib
@@ -290,6 +314,7 @@ class Remote(Store):
         return None if info["type"] == "directory" else _remote_info(info["name"], info)
 
     def glob(self, pattern: str) -> list[FileInfo]:
+        self.fs.invalidate_cache()
         found = self.fs.glob(pattern, detail=True)
         return [_remote_info(path, info) for path, info in found.items() if info["type"] != "directory"]
 
@@ -380,16 +405,39 @@ def _info_of_status(path: str, status: os.stat_result) -> FileInfo | None:
         return None
     if not stat.S_ISREG(status.st_mode):
         return FileInfo(path, None)
-    return FileInfo(path, status.st_size, f"mtime={status.st_mtime_ns}")
+    return FileInfo(path, status.st_size, f"mtime={status.st_mtime_ns}", status.st_mtime_ns)
 
 
-_TAGS: Final = ("ETag", "etag", "md5Hash", "generation", "LastModified", "last_modified", "mtime", "created")
+_CONTENT_TAGS: Final = ("ETag", "etag", "md5Hash", "generation")
+_TIMES: Final = ("LastModified", "last_modified", "mtime", "updated", "Last-Modified", "created")
+_TAGS: Final = (*_CONTENT_TAGS, *_TIMES)
 
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
     """What fsspec says of a file; each file system has its own name for what changes when a file is written again."""
     tag = next((f"{key}={_plain(info[key])}" for key in _TAGS if info.get(key)), None)
-    return FileInfo(path, info.get("size"), tag)
+    modified = next((_nanoseconds(info[key]) for key in _TIMES if info.get(key)), None)
+    return FileInfo(path, info.get("size"), tag, modified)
+
+
+def _nanoseconds(at: Any) -> int | None:
+    """An instant as file systems give it: a `datetime`, seconds since 1970, ISO 8601, or as in the headers of HTTP."""
+    match at:
+        case bool():
+            return None
+        case int() | float():
+            return round(at * 1e9)
+        case datetime.datetime():
+            return round(at.timestamp() * 1e6) * 1000
+        case str():
+            from email.utils import parsedate_to_datetime
+
+            for parse in (datetime.datetime.fromisoformat, parsedate_to_datetime):
+                try:
+                    return _nanoseconds(parse(at))
+                except ValueError:
+                    pass
+    return None
 
 
 def _plain(tag: Any) -> str:

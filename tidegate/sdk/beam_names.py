@@ -51,12 +51,11 @@ IO: Final = {
     "WriteToPubSub": "a topic is a sink of your own for `tg.Write`",
     "ReadFromKafka": "a live stream of messages is a source of your own for `tg.Read`",
     "WriteToKafka": "a topic is a sink of your own for `tg.Write`",
-    "ReadAllFromText": "`tg.io.ReadFromText` takes a pattern, or a list of them",
     "ReadFromTFRecord": "any other file is a source of your own for `tg.Read`",
     "WriteToTFRecord": "any other file is a sink of your own for `tg.Write`",
     "Read": "it is in `tg` itself: `tg.Read`",
     "Write": "it is in `tg` itself: `tg.Write`",
-    "fileio": "`tg.io.ReadFromText` takes patterns, `tg.io.WriteToText` names files by destination and window",
+    "fileio": "`tg.io` has `MatchFiles` and `ReadMatches`; `tg.io.WriteToText` names files by destination and window",
     "iobase": "`tg.io.Source` is the base of sources for `tg.Read`, `tg.io.Sink` that of sinks for `tg.Write`",
 }
 """Of `beam.io`."""

@@ -1,1 +1,1 @@
-"""Files of records as a source: which files, how they are divided, and from where each is read."""
+"""Files as a source: which ones match, how they are divided, and from where each is read."""

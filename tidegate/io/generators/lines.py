@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.io.byte_streams import PIECE, DecodeErrors, check_encoding
+from tidegate.io.byte_streams import DecodeErrors, check_encoding
 from tidegate.sdk.errors import BuildError, ReadError
-
-__all__ = ["MAX_LINE_BYTES", "PIECE", "DecodeErrors", "LineBuffer", "check_lines"]
 
 MAX_LINE_BYTES: Final = 1 << 26
 """The default of the maximum length of a line: 64 MiB."""

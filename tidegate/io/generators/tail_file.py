@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal, TypeAlias, Unpack
 
-from tidegate.io.generators.lines import MAX_LINE_BYTES, PIECE, DecodeErrors, LineBuffer, check_lines
+from tidegate.io.byte_streams import PIECE, DecodeErrors
+from tidegate.io.generators.lines import MAX_LINE_BYTES, LineBuffer, check_lines
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError, shorten

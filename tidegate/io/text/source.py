@@ -31,6 +31,7 @@ from tidegate.io.byte_streams import (
     without_bom,
 )
 from tidegate.io.compression import Compression
+from tidegate.io.file_source.listing import Found, matching
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError
@@ -74,58 +75,40 @@ class TextSource(Source[Any]):
         return tuple[str, str] if self.with_filename else str
 
     def check(self) -> None:
+        self.check_options("ReadFromText")
+        found = matching(self.patterns, self.allow_empty, BuildError)
+        for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
+            _compression.check(used, "ReadFromText")
+
+    def check_options(self, of: str) -> None:
+        """Raise BuildError, naming the transform `of`, for options by which no file can be read."""
         for argument, value, minimum in (
             ("skip_header_lines", self.skip_header_lines, 0),
             ("min_split_size", self.min_split_size, 1),
         ):
             if type(value) is not int or value < minimum:
-                raise BuildError(
-                    f"ReadFromText: {argument} must be a whole number of at least {minimum}, not {value!r}"
-                )
-        check_encoding(self.encoding, "ReadFromText")
+                raise BuildError(f"{of}: {argument} must be a whole number of at least {minimum}, not {value!r}")
+        check_encoding(self.encoding, of)
         if self.errors not in _DECODE_ERRORS:
-            raise BuildError(
-                f"ReadFromText: errors is one of {', '.join(map(repr, _DECODE_ERRORS))}, not {self.errors!r}"
-            )
-        _compression.check(self.compression, "ReadFromText")
-        if not self.patterns or not all(self.patterns):
-            raise BuildError("ReadFromText: the path is empty")
-        for used in sorted({_compression.of_path(file.path, self.compression) for _, file in self._files(BuildError)}):
-            _compression.check(used, "ReadFromText")
+            raise BuildError(f"{of}: errors is one of {', '.join(map(repr, _DECODE_ERRORS))}, not {self.errors!r}")
+        _compression.check(self.compression, of)
 
     def local_files(self) -> Sequence[str]:
-        return [
-            file.path for pattern, file in self._files(ReadError) if isinstance(files.store_of(pattern)[0], files.Local)
-        ]
+        found = matching(self.patterns, self.allow_empty, ReadError)
+        return [file.info.path for file in found if isinstance(files.store_of(file.pattern)[0], files.Local)]
 
     def splits(self, desired: int) -> list[Split]:
-        found = self._files(ReadError)
-        total = sum(file.size or 0 for _, file in found)
+        found = matching(self.patterns, self.allow_empty, ReadError)
+        total = sum(file.info.size or 0 for file in found)
         size = max(self.min_split_size, -(-total // max(1, desired)))
-        return [split for pattern, file in found for split in self._cut(pattern, file, size)]
+        return [split for file in found for split in self.cut(file, size)]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         return _LineReader(self, split.payload, position)
 
-    def _files(self, error: type[Exception]) -> list[tuple[str, files.FileInfo]]:
-        """The files that match, each once and with the first pattern that it matches, in the order of the patterns."""
-        found: dict[str, tuple[str, files.FileInfo]] = {}
-        for pattern in self.patterns:
-            try:
-                matched = files.match(pattern)
-            except OSError as problem:
-                raise error(f"{pattern}: {files.describe(problem)}") from problem
-            if not matched and not self.allow_empty:
-                raise error(
-                    f"no file matches {pattern!r}: {files.explain_no_match(pattern)}. "
-                    "If there may be no such file, set allow_empty=True"
-                )
-            for file in matched:
-                found.setdefault(files.store_of(pattern)[0].url(file.path), (pattern, file))
-        return list(found.values())
-
-    def _cut(self, pattern: str, file: files.FileInfo, size: int) -> Iterator[Split]:
-        url = files.store_of(pattern)[0].url(file.path)
+    def cut(self, found: Found, size: int) -> Iterator[Split]:
+        """The splits of a file, of about `size` bytes each if it can be cut."""
+        pattern, url, file = found
         compression = _compression.of_path(file.path, self.compression)
         if compression == "zip":
             for member, unpacked in _zip_members(pattern, file.path, url):

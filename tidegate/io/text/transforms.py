@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
+from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
@@ -23,8 +24,6 @@ from tidegate.sdk.typehints.hints import type_name
 from tidegate.sdk.typehints.signatures import signature_of
 from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.transforms.elementwise import MapValues
-
-Path: TypeAlias = str | os.PathLike[str]
 
 
 class ReadFromText(PTransform[Pipeline, PCollection[str]]):
@@ -64,7 +63,7 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
     ) -> None:
         self.label = name
         self.source = TextSource(
-            _paths(path),
+            paths_of(path, "ReadFromText"),
             compression=compression,
             skip_header_lines=skip_header_lines,
             strip_trailing_newlines=strip_trailing_newlines,
@@ -206,11 +205,3 @@ def line_of(element: Any, format: Callable[[Any], Any]) -> Any:
             f"{name_of(format)} returned {shorten(line, 60)} as the line of an element, which must be a str or bytes"
         )
     return line
-
-
-def _paths(path: Path | Iterable[Path]) -> tuple[str, ...]:
-    try:
-        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
-        return tuple(os.fspath(path) for path in paths)
-    except TypeError:
-        raise BuildError(f"ReadFromText takes a path, a pattern, or a list of them, not {shorten(path)}") from None

@@ -1,0 +1,224 @@
+"""`MatchFiles`, `MatchAll` and `ReadMatches`: which files match patterns, and files as elements."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, TypeVar, Unpack, cast
+
+from tidegate.io import compression as _compression
+from tidegate.io import files
+from tidegate.io.compression import Compression
+from tidegate.io.file_source.listing import FileMetadata, Path, matching, paths_of
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import BuildError, ReadError, shorten
+from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.primitives import FlatMap, Map, ParDo, Read, ReadOptions, Reshuffle
+from tidegate.sdk.steps.transform import PTransform
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableFile(FileMetadata):
+    """A file that can be read where the step runs. It is opened when it is read, not before."""
+
+    compression: Compression = "auto"
+
+    def open(self) -> BinaryIO:
+        """The file's bytes, decompressed; to be closed by the caller."""
+        store, path = files.store_of(self.path)
+        file = store.open(path)
+        used = _compression.of_path(path, self.compression)
+        if used in ("none", "zip"):
+            return file
+        return cast(BinaryIO, _Decompressed(_compression.decompressing(file, used), file))
+
+    def read(self) -> bytes:
+        """All bytes of the file, decompressed. Raises ReadError, naming the file, if it can't be read."""
+        try:
+            with self.open() as file:
+                return file.read()
+        except _compression.broken() as error:
+            raise ReadError(f"{self.path}: can't be read: {files.describe(error)}") from error
+
+    def read_utf8(self) -> str:
+        """All text of the file. Raises ReadError if it isn't UTF-8."""
+        try:
+            return self.read().decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ReadError(f"{self.path}, byte {error.start}: not UTF-8; read() returns the bytes") from error
+
+
+class _Decompressed(io.BufferedReader):
+    """Decompressed bytes that close the compressed file with them."""
+
+    def __init__(self, stream: BinaryIO, file: BinaryIO) -> None:
+        super().__init__(cast(io.RawIOBase, stream))
+        self._file = file
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
+    """The files that match a path, a pattern (`*`, `?`, `[…]`, `**`) or several of them, sorted by path.
+
+    - `allow_empty`: a pattern without a file is no error.
+
+    Other keyword arguments are those of `tg.Read`. Raises BuildError when applied, if a path matches nothing.
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        allow_empty: bool = False,
+        name: str | None = None,
+        **options: Unpack[ReadOptions],
+    ) -> None:
+        self.label = name
+        source = MatchSource(paths_of(path, "MatchFiles"), allow_empty)
+        self.read: Read[FileMetadata] = Read(source, name="Read", **options)
+
+    def expand(self, input: Pipeline) -> PCollection[FileMetadata]:
+        return input | self.read
+
+
+class MatchAll(PTransform[PCollection[Any], PCollection[FileMetadata]]):
+    """The files that match each element, which is a path or a pattern, as `MatchFiles` finds them.
+
+    - `allow_empty`: a pattern without a file is no error.
+    """
+
+    def __init__(self, *, allow_empty: bool = False, name: str | None = None) -> None:
+        self.allow_empty = allow_empty
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[FileMetadata]:
+        return input | FlatMap(_matching, self.allow_empty, name="Match")
+
+
+class ReadMatches(PTransform[PCollection[Any], PCollection[ReadableFile]]):
+    """A `ReadableFile` for each element, which is a `FileMetadata` or a path.
+
+    The files are distributed over the workers, so that several are read at once.
+
+    - `compression`: as in `ReadFromText`; zip archives are not decompressed.
+    """
+
+    def __init__(self, *, compression: Compression = "auto", name: str | None = None) -> None:
+        _compression.check(compression, "ReadMatches")
+        self.compression: Compression = compression
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[ReadableFile]:
+        return input | Reshuffle() | Map(_readable, self.compression, name="Open")
+
+
+class ReadAll(PTransform[PCollection[Any], PCollection[Any]]):
+    """The elements of the files that each input element names; `source_of` returns the source of a path.
+
+    An input element is a path, a pattern or a `FileMetadata`.
+    """
+
+    def __init__(
+        self, source_of: Callable[[str], Source[Any]], element_type: Any, *, allow_empty: bool, name: str | None = None
+    ) -> None:
+        self.source_of = source_of
+        self.element_type = element_type
+        self.allow_empty = allow_empty
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Any]:
+        matched = input | MatchAll(allow_empty=self.allow_empty, name="Match")
+        read = ParDo(_ReadWhole(self.source_of), name="Read").with_output_types(self.element_type)
+        result: PCollection[Any] = matched | Reshuffle() | read
+        return result
+
+
+class _ReadWhole(DoFn):
+    """Reads all splits of the source of a file."""
+
+    def __init__(self, source_of: Callable[[str], Source[Any]]) -> None:
+        self.source_of = source_of
+
+    def process(self, file: FileMetadata) -> Iterator[Any]:
+        source = self.source_of(file.path)
+        for split in source.splits(1):
+            reader = source.reader(split)
+            assert isinstance(reader, Reader)
+            try:
+                ended = False
+                while not ended:
+                    batch = reader.read(4096)
+                    yield from (batch.block if isinstance(batch.block, Block) else batch.block.block()).values
+                    ended = batch.end
+            finally:
+                reader.close()
+
+
+@dataclass(frozen=True)
+class MatchSource(Source[FileMetadata]):
+    """A split for each file that matches."""
+
+    patterns: tuple[str, ...]
+    allow_empty: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"files {', '.join(self.patterns)}"
+
+    @property
+    def element_type(self) -> type[FileMetadata]:
+        return FileMetadata
+
+    def check(self) -> None:
+        matching(self.patterns, self.allow_empty, BuildError)
+
+    def splits(self, desired: int) -> list[Split]:
+        found = [file.metadata for file in matching(self.patterns, self.allow_empty, ReadError)]
+        size = max(1, -(-len(found) // desired))
+        return [Split(found[at].path, None, found[at : at + size]) for at in range(0, len(found), size)]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[FileMetadata]:
+        return _MatchReader(split.payload, position or 0)
+
+
+class _MatchReader(Reader[FileMetadata]):
+    def __init__(self, found: Sequence[FileMetadata], next: int) -> None:
+        self._found = found
+        self._next = next
+
+    def read(self, limit: int) -> Batch:
+        values = self._found[self._next : self._next + limit]
+        self._next += len(values)
+        return Batch(Block.of(values), end=self._next >= len(self._found))
+
+    def position(self) -> Position:
+        return self._next
+
+
+def _matching(element: Any, allow_empty: bool) -> list[FileMetadata]:
+    match element:
+        case FileMetadata():
+            return [element]
+        case str() | os.PathLike():
+            return [file.metadata for file in matching((os.fspath(element),), allow_empty, ReadError)]
+        case _:
+            raise TypeError(f"the name of a file is a str, not {shorten(element, 60)}")
+
+
+def _readable(element: Any, compression: Compression) -> ReadableFile:
+    match element:
+        case FileMetadata():
+            return ReadableFile(element.path, element.size, element.modified, element.tag, compression)
+        case str() | os.PathLike():
+            return _readable(_matching(element, False)[0], compression)
+        case _:
+            raise TypeError(f"ReadMatches takes the files of MatchFiles, or paths, not {shorten(element, 60)}")
