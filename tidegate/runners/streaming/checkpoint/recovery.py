@@ -31,7 +31,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import side_inputs
+from tidegate.sdk.portable.model import Node, ParDo, side_inputs
 
 
 class ResumeError(BuildError):
@@ -159,8 +159,8 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
     """The stored states that each task reads: those that hold its keys, in every stage that had one of its steps.
 
     Key group `g` belongs to task `g * parallelism // max_parallelism`. State without a key, such as metrics, stays with
-    the task of the same index, or goes to the last task. Elements that wait for a side input may belong to any task, so
-    there every task reads all states.
+    the task of the same index, or goes to the last task. Elements that wait for a side input or a call may
+    belong to any task, so there every task reads all states.
     """
     stage_of = {step.name: step.stage for step in manifest.steps}
     parts: dict[int, list[TaskPart]] = {}
@@ -174,7 +174,7 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
             stages = dict.fromkeys(stage_of[name] for name in names if name in stage_of)
             count = topology.parallelism(task.stage)
             steps = topology.plan.stage_steps(task.stage)
-            waits = any(side_inputs(node) for step in steps for node in step.nodes)
+            waits = any(_lets_elements_wait(node) for step in steps for node in step.nodes)
             found = [
                 StoredState(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
                 for stage in stages
@@ -188,6 +188,11 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
             if found:
                 lists[task] = tuple(found)
     return lists
+
+
+def _lets_elements_wait(node: Node) -> bool:
+    """Return whether the state of a node has elements that are not divided by key."""
+    return bool(side_inputs(node)) or (isinstance(node, ParDo) and node.calls is not None)
 
 
 def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:

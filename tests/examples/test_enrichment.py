@@ -1,0 +1,83 @@
+"""The example of enrichment: against a server that fails now and then, on each runner."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests.support.example_scripts import EXAMPLES, lines_of, tidegate_command
+
+PRICES = {"tea": 3.5, "milk": 1.25, "sugar": 2.0}
+
+
+class Service(ThreadingHTTPServer):
+    """Knows some products, and fails at the first request for each."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: Counter[str] = Counter()
+        self.lock = threading.Lock()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/products"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def do_GET(self) -> None:
+        product = self.path.rpartition("/")[2]
+        with self.server.lock:
+            self.server.asked[product] += 1
+            first = self.server.asked[product] == 1
+        if first:
+            self.send_error(503)
+        elif product not in PRICES:
+            self.send_error(404)
+        else:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps({"name": product, "price": PRICES[product]}).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is logged."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as opened:
+        threading.Thread(target=opened.serve_forever, daemon=True).start()
+        yield opened
+        opened.shutdown()
+
+
+@pytest.mark.parametrize(
+    "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
+)
+def test_orders_are_enriched_and_those_without_an_answer_are_set_aside(
+    runner: str, service: Service, tmp_path: Path
+) -> None:
+    if runner == "spark":
+        pytest.importorskip("pyspark")
+    command = ["run", EXAMPLES / "enrichment.py", "--runner", runner, "--service", service.url, "--orders", "70"]
+    if runner == "streaming":
+        command += ["--workers", "2"]
+    tidegate_command(*command, "--output", tmp_path / "out" / "enriched")
+    orders = range(70)
+    products = ("tea", "milk", "sugar", "tea", "ink", "milk", "tea")
+    refused = [n for n in orders if products[n % 7] == "ink"]
+    assert sorted(lines_of(tmp_path / "out" / "enriched-0")) == sorted(
+        f"order {n}: {n % 3 + 1} x {products[n % 7]}, {(n % 3 + 1) * PRICES[products[n % 7]]:.2f}"
+        for n in orders
+        if n not in refused
+    )
+    assert sorted(lines_of(tmp_path / "out" / "enriched-refused")) == sorted(
+        f"order {n}: Unknown('ink')" for n in refused
+    )
+    assert set(service.asked) == {*PRICES, "ink"}
+    if runner != "spark":  # a task of Spark lives no longer than its partition
+        assert max(service.asked[product] for product in PRICES) <= 4  # twice by each of two workers
