@@ -10,6 +10,8 @@ import tidegate as tg
 
 END = "zz-end"
 """The file after which no other follows."""
+WAIT = "..."
+"""The line at which reading of a file stops without an end."""
 
 
 def add_file(folder: Path, name: str, lines: list[str]) -> None:
@@ -21,15 +23,14 @@ def add_file(folder: Path, name: str, lines: list[str]) -> None:
 
 @dataclass(frozen=True)
 class GrowingFolder(tg.io.Source[str]):
-    """The lines of the files of a folder, which are found in the order of their names.
+    """The lines of the files of a folder, which are found in the order of their names; `size`: lines per batch.
 
-    `gone`: the positions from which files can't be read any more, by the file's name. `size`: lines per batch.
+    A file with `.gone-` in front of its name stands for lines that have been deleted since they were read.
     """
 
     folder: str
     bounded: bool = False
     size: int = 3
-    gone: tuple[str, ...] = ()
 
     def splits(self, desired: int) -> list[tg.io.Split]:
         raise AssertionError("the enumerator finds all splits")
@@ -38,7 +39,7 @@ class GrowingFolder(tg.io.Source[str]):
         return FolderEnumerator(self, state or "")
 
     def reader(self, split: tg.io.Split, position: tg.io.Position = None) -> LinesReader:
-        if position is not None and split.id in self.gone:
+        if position is not None and Path(self.folder, f".gone-{split.id}").exists():
             raise tg.io.PositionLost(f"{split.id}: line {position} is not there any more")
         return LinesReader(Path(self.folder, split.id), position or 0, self.size)
 
@@ -71,6 +72,10 @@ class LinesReader(tg.io.Reader[str]):
 
     def read(self, limit: int) -> tg.io.Batch:
         lines = self.lines[self.at : self.at + min(self.size, limit)]
+        if WAIT in lines:
+            lines = lines[: lines.index(WAIT)]
+            if not lines:
+                return tg.io.Batch(tg.io.Block.of([]), wait=0.01)
         self.at += len(lines)
         return tg.io.Batch(tg.io.Block.of(lines), end=self.at == len(self.lines))
 

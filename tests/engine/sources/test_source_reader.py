@@ -245,6 +245,8 @@ def test_the_watermark_waits_for_the_backlog_and_is_idle_when_nothing_is_left_to
     assert (reader.status, reader.take_request()) == (CollectionStatus(MIN_MICROS), True)
     reader.assign([(second, None)], more=True, backlog=False)
     reader.poll(10)
+    assert (reader.status, reader.next_poll) == (CollectionStatus(50), 0)
+    reader.poll(10)
     assert reader.status == CollectionStatus(50, idle=True)
     assert (reader.next_poll, reader.take_request()) == (None, True)
     reader.assign([], more=False)

@@ -91,7 +91,7 @@ class SourceReader:
         self._requests = False
         self._has_requested = False
         self._is_new = False
-        """Whether an assignment has come that no poll has seen yet."""
+        """Whether a poll is due at once: an assignment has come, or the collection is to become idle."""
         self._unopened: list[_AssignedSplit] = []
         """Unbounded splits, which are opened at the next poll."""
         self._queue: deque[_AssignedSplit] = deque()
@@ -267,11 +267,20 @@ class SourceReader:
         return [entry.reader.watermark for entry in self._open_splits if entry.holds]
 
     def _current_status(self) -> CollectionStatus:
-        """The minimum watermark of the splits that hold it back; it never goes back."""
+        """The minimum watermark of the splits that hold it back; it never goes back.
+
+        When the last of them has ended, the watermark first advances to the greatest one that any of them had, and the
+        collection is idle from the next poll on: an idle collection does not advance the watermark downstream.
+        """
         if self._awaits_backlog:
             return self.status
         watermarks = self._open_watermarks()
-        if not watermarks:
-            others = [entry.reader.watermark for entry in self._open_splits]
-            return CollectionStatus(max([self.status.watermark, self._ended_watermark, *others]), idle=True)
-        return CollectionStatus(max(self.status.watermark, min(watermarks)))
+        if watermarks:
+            return CollectionStatus(max(self.status.watermark, min(watermarks)))
+        if self._queue and self._open_bounded is None:
+            return self.status  # the next split is about to be opened
+        if self._ended_watermark > self.status.watermark:
+            self._is_new = True
+            return CollectionStatus(self._ended_watermark)
+        idle = [entry.reader.watermark for entry in self._open_splits]
+        return CollectionStatus(max([self.status.watermark, *idle]), idle=True)

@@ -33,7 +33,8 @@ class MinWatermark:
     """The watermark of several inputs: the minimum of their watermarks (SEMANTICS, Time). It never goes back.
 
     Inputs that are idle or have ended are left out of the minimum. An input that was idle counts again once its
-    watermark has caught up with the minimum of the others.
+    watermark has caught up with the minimum of the others. If all are idle, none holds back another: the watermark is
+    the greatest one, in whatever order they became idle.
 
     >>> inputs = MinWatermark()
     >>> inputs.of({"left": CollectionStatus(30), "right": CollectionStatus(20)}).watermark
@@ -42,6 +43,8 @@ class MinWatermark:
     30
     >>> inputs.of({"left": CollectionStatus(40), "right": CollectionStatus(25)}).watermark
     40
+    >>> inputs.of({"left": CollectionStatus(50, idle=True), "right": CollectionStatus(25, idle=True)})
+    CollectionStatus(watermark=50, idle=True, ended=False)
     """
 
     __slots__ = ("_returning", "watermark")
@@ -65,6 +68,9 @@ class MinWatermark:
                 self._returning.discard(name)
                 active.append(status.watermark)
         if not active:
-            return CollectionStatus(self.watermark, idle=all(status.idle for _, status in live))
+            idle = all(status.idle for _, status in live)
+            if idle:
+                self.watermark = max(self.watermark, *(status.watermark for _, status in live))
+            return CollectionStatus(self.watermark, idle=idle)
         self.watermark = max(self.watermark, min(active))
         return CollectionStatus(self.watermark)
