@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -78,6 +79,51 @@ def test_reading_and_checkpoints_go_on_while_a_commit_waits_and_stop_waits_for_i
     out, _ = run.client.communicate(timeout=TIMEOUT)
     assert run.client.returncode == 0
     run.check(int(out))
+
+
+def test_a_checkpoint_with_staged_output_is_restored_elsewhere_and_commits_it_there(begin: Begin) -> None:
+    run = begin("task", hold_at="commit")
+    while pending(run) < 2:
+        run.watch("H")
+    run.kill("workers", random.Random(0))
+    run.client.kill()
+    run.client.communicate()
+    checkpoints = (run.folder / "checkpoints").rename(run.folder / "elsewhere")
+    assert list(checkpoints.glob("staged/*/*"))
+    run.release()
+    run.flags = ["--from_savepoint", str(checkpoints)]
+    run.start(workers=3)
+    run.watch("d", 3)
+    run.check(run.drain())
+
+
+def test_a_savepoint_has_its_staged_output_committed_and_goes_on_elsewhere(begin: Begin) -> None:
+    run = begin("task", hold_at="commit")
+    run.watch("H")
+    run.ask_for_savepoint()
+    before = manifests(run)
+    while manifests(run) < before + 3:  # checkpoints go on while it waits
+        run.watch("H")
+    saved = run.folder / "saved" / "1"
+    assert not list(saved.rglob("manifest.json"))
+    run.release()
+    while not list(saved.rglob("manifest.json")):
+        run.watch("r")
+    run.kill("workers", random.Random(0))
+    run.client.kill()
+    run.client.communicate()
+    (manifest,) = [loads(path.read_bytes()) for path in saved.rglob("manifest.json")]
+    assert manifest.commits == ()
+    for path in (run.folder / "visible").iterdir():  # what was committed after the savepoint comes again
+        if path.name.startswith(".") or int(path.name.split("-")[0]) > manifest.checkpoint:
+            path.unlink()
+    for folder in ("checkpoints", "local"):  # the job that was killed is not what goes on
+        shutil.rmtree(run.folder / folder)
+    run.checkpoints = str(run.folder / "another")
+    run.flags = ["--from_savepoint", str(saved)]
+    run.start(workers=1)
+    run.watch("d", 2)
+    run.check(run.drain())
 
 
 def manifests(run: StagingRun) -> int:

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from tests.support.streaming.small_filesystem import SmallFilesystem
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import by_keys
+from tidegate.runners.streaming.model.fork_safety import allows_forks
 from tidegate.runners.streaming.state import memory, writers
 from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState, read_states
@@ -27,7 +29,7 @@ from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore, StateFileStore, UploadingFileStore
 from tidegate.runners.streaming.state.writers import ForkedWriter
-from tidegate.runners.streaming.storage.background import Background
+from tidegate.runners.streaming.storage.background import Background, Steps
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
@@ -154,6 +156,60 @@ def awaited(capture: Capture) -> tuple[StateFile, ...]:
 @pytest.fixture(autouse=True)
 def everything_is_worth_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writers, "_FEW", 0)
+
+
+def test_state_is_written_by_a_child_unless_a_commit_runs_or_a_connector_forbids_it(tmp_path: Path) -> None:
+    committing, release, woken = threading.Event(), threading.Event(), threading.Event()
+    background = Background(woken.set)
+
+    def commit() -> Steps[bool]:
+        committing.set()
+        release.wait(60)
+        return True
+        yield
+
+    for checkpoint, (kind, busy, forks) in enumerate(
+        [("forked", False, True), ("forked", True, False), ("forked", False, True), ("sliced", False, False)]
+    ):
+        held = Held(kind, tmp_path / f"{checkpoint}")  # type: ignore[arg-type]
+        answer(held.step, as_elements([("a", 1, 1)]))
+        list(held.step.finish_bundle())
+        if busy:
+            background.begin(commit())
+            assert committing.wait(60)
+        capture = held.backend.capture(1, "chk-1/0.0.1.state", whole=True)
+        assert isinstance(capture, ForkedWriter) == forks
+        assert awaited(capture)
+        held.backend.close()
+        if busy:
+            release.set()
+            background.join(60)
+
+
+@pytest.mark.parametrize(("source", "sink"), [(True, False), (False, True)])
+def test_one_connector_whose_client_has_threads_forbids_forks(source: bool, sink: bool) -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Read(Threaded(source)) | tg.Write(ThreadedSink(sink))
+    assert not allows_forks(pipeline.sealed())
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Read(Threaded(True)) | tg.Write(ThreadedSink(True))
+    assert allows_forks(pipeline.sealed())
+
+
+@dataclass(frozen=True)
+class Threaded(tg.io.SimpleSource[int]):
+    forks_safely: bool
+
+    def generate(self, split: Any, position: Any) -> Iterator[tuple[int, int]]:
+        yield 0, 0
+
+
+@dataclass(frozen=True)
+class ThreadedSink(tg.io.Sink[int]):
+    forks_safely: bool
+
+    def attempt(self, run: str, task: int) -> Any:
+        raise NotImplementedError
 
 
 element = st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.integers(0, 9), st.just("forget")), st.integers(0, 25))

@@ -33,6 +33,17 @@ class Untouched(Operator):
 OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
 
 
+def test_all_state_is_written_later_if_that_would_stop_the_stream_now_but_not_forever() -> None:
+    chain = IncrementalChain(full_every=2)
+    written = []
+    for checkpoint in range(1, 20):
+        _, base = chain.since(checkpoint, OPERATORS, whole=False, postpone=checkpoint > 1)
+        written.append("changes" if base else "all")
+        chain.stored(checkpoint, (("file", 1000, 1), *base))
+        chain.completed(checkpoint)
+    assert written == ["all", *["changes"] * 7, "all", *["changes"] * 7, "all", *["changes"] * 2]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["complete", "give up", "savepoint"]), st.integers(0, 3)), max_size=30),
     st.integers(2, 5),

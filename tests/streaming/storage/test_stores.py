@@ -37,6 +37,20 @@ def test_what_is_written_is_read_and_replaced(storage: Storage) -> None:
     assert storage.read("chk-1/a") == b"two"
 
 
+def test_a_file_can_be_opened_and_read_twice_and_one_stored_from_a_path_has_its_contents(
+    storage: Storage, tmp_path: Path
+) -> None:
+    data = bytes(range(256)) * (100 << 10)  # longer than what is retained in memory
+    (tmp_path / "local").write_bytes(data)
+    storage.put_file("staged/1/a", tmp_path / "local")
+    with storage.open("staged/1/a") as file:
+        assert file.read() == data
+        file.seek(0)
+        assert file.read(3) == data[:3]
+    with pytest.raises(FileNotFoundError):
+        storage.open("staged/1/b")
+
+
 def test_a_name_is_created_once(storage: Storage) -> None:
     assert storage.create("epochs/1", b"mine")
     assert not storage.create("epochs/1", b"theirs")

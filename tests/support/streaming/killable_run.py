@@ -26,7 +26,8 @@ class KillableRun:
     def __init__(self, run: Run, flags: list[str]) -> None:
         self.run = run
         self.folder = Path(run.folder)
-        self._flags = flags
+        self.flags = flags
+        """The flags of the next client."""
         self._clients: list[subprocess.Popen[str]] = []
         self._told = EventPipe(run.told)
         self._savepoints = 0
@@ -38,7 +39,7 @@ class KillableRun:
         with open(self.folder / "said", "a") as said:
             self.client = subprocess.Popen(
                 self.command(
-                    ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self._flags]
+                    ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self.flags]
                 ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -122,10 +122,11 @@ def build_pipeline(run: Run, by: Any, by_path: bool, options: Sequence[str]) -> 
 
 
 def main() -> None:
-    """The client of a run: a line on stdin drains the job."""
+    """The client of a run: a line on stdin is the folder of a savepoint, or drains the job."""
     run = Run(**json.loads(sys.argv[1]))
     result: Any = build_pipeline(run, sys.argv[2], sys.argv[3] == "path", sys.argv[4:]).run()
-    sys.stdin.readline()
+    while (line := sys.stdin.readline().rstrip("\n")) not in ("", "drain"):
+        result.savepoint(line)
     result.stop(drain=True)
     result.wait_until_finish()
     metrics = result.metrics()
@@ -134,7 +135,9 @@ def main() -> None:
 
 
 class StagingRun(KillableRun):
-    """Such a stream in real processes."""
+    """Such a stream in real processes. `checkpoints`: another checkpoint directory for the next client."""
+
+    checkpoints: str | None = None
 
     def __init__(self, folder: Path, by: str, flags: Sequence[str], hold_at: Place | None = None) -> None:
         (folder / "visible").mkdir()
@@ -144,6 +147,8 @@ class StagingRun(KillableRun):
         super().__init__(Run(str(folder), rate=1000), list(flags))
 
     def command(self, flags: Sequence[str]) -> list[str]:
+        if self.checkpoints is not None:
+            flags = ["--checkpoint_dir", self.checkpoints, *flags[2:]]
         script = "from tests.support.streaming.staging_pipeline import main; main()"
         return [sys.executable, "-c", script, json.dumps(asdict(self.run)), *self._how, *flags]
 
@@ -175,5 +180,6 @@ class StagingRun(KillableRun):
 
     def staged(self) -> list[Path]:
         """The staged files in the checkpoint directory, and those in local paths."""
-        places = (self.folder / "checkpoints" / "staged", self.folder / "local")
+        checkpoints = Path(self.checkpoints or self.folder / "checkpoints")
+        places = (checkpoints / "staged", self.folder / "local")
         return [path for place in places for path in place.rglob("*") if path.is_file()]

@@ -36,25 +36,27 @@ class IncrementalChain:
     """The files of the latest checkpoint, once they are stored."""
 
     def since(
-        self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
+        self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool, postpone: bool = False
     ) -> tuple[Keys, tuple[StateFile, ...]]:
-        """The keys that a checkpoint has to write, and the files it builds on. `whole`: see `StateBackend.capture`."""
+        """The keys that a checkpoint has to write, and the files it builds on. `whole`: see `StateBackend.capture`.
+        `postpone`: write only the changes if possible, because it would stop the stream for long to write all state
+        now."""
         everything: Keys = {name: None if keeps_state(operator) else [] for name, operator in operators.items()}
         if whole:
             return everything, ()
         self._latest, self._stored = checkpoint, None
         self._open.append({name: operator.touched() for name, operator in operators.items()})
-        if self._writes_all():
+        if self._writes_all(postpone=postpone):
             self._chain = ()
             self._open.clear()
             return everything, ()
         return {name: _union(changed.get(name) for changed in self._open) for name in operators}, self._chain
 
-    def _writes_all(self) -> bool:
+    def _writes_all(self, *, postpone: bool) -> bool:
         """Whether the next checkpoint writes all state."""
         if not self._chain or len(self._open) > _INCOMPLETE:
             return True
-        if len(self._chain) < self.full_every:
+        if len(self._chain) < self.full_every * (_LONGEST if postpone else 1):
             return False
         *changes, (_, full_size, _) = self._chain
         changes_size = sum(size for _, size, _ in changes)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tidegate.runners.engine.rescale import KeyFilter, rescaled
 from tidegate.runners.streaming.model.fork_safety import can_fork
@@ -17,6 +19,19 @@ from tidegate.runners.streaming.state.writers import (
     looked_up,
     worth_a_fork,
 )
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """A context in which the cycle collector doesn't run. A snapshot of a million keys may copy as many lists: none of
+    them is garbage, and the collector would take several times as long as the copies."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class MemoryBackend:
@@ -42,12 +57,14 @@ class MemoryBackend:
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
-        keys, base = self._changes.since(checkpoint, operators, whole=whole)
-        forks = self._forks and worth_a_fork(operators, keys) and can_fork()
-        if forks and (path := self._files.begin(name)) is not None:
+        forks = self._forks and can_fork()
+        # While a thread commits or uploads, the worker has to write the state itself: let that be the changes alone.
+        keys, base = self._changes.since(checkpoint, operators, whole=whole, postpone=self._forks and not forks)
+        if forks and worth_a_fork(operators, keys) and (path := self._files.begin(name)) is not None:
             writer: Capture = ForkedWriter(operators, keys, path, name, self._files)
         else:
-            snapshots = list(snapshots_of(operators, looked_up(keys)))
+            with _no_garbage_collection():
+                snapshots = list(snapshots_of(operators, looked_up(keys)))
             if not snapshots and not base:
                 return EmptyCapture()
             writer = IncrementalWriter(frames(snapshots, list(operators)), name, self._files)
