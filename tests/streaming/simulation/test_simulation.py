@@ -24,12 +24,14 @@ from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
+from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointTracker
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.restore import TaskRestore
+from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.state.uploads import StoredFile
 from tidegate.runners.streaming.worker import task_checkpointer, worker
 from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
@@ -190,6 +192,32 @@ def look_again_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Task, "next_wake", restless)
 
 
+def forget_what_waits_for_its_files(patch: pytest.MonkeyPatch) -> None:
+    """Output of an aborted checkpoint whose staged files are not stored yet is dropped."""
+    take = StagedOutput.take
+
+    def forgetful(self: StagedOutput) -> tuple[Prepared, ...]:
+        taken = take(self)
+        self._output.clear()
+        return taken
+
+    patch.setattr(StagedOutput, "take", forgetful)
+
+
+def take_the_first_task_for_all(patch: pytest.MonkeyPatch) -> None:
+    """A sink's checkpoint counts as committed when one of its tasks is."""
+    acknowledge = CommitQueue.acknowledge
+
+    def sloppy(self: CommitQueue, step: int, checkpoint: int | None, task: int | None = None) -> bool:
+        if self._sinks.get(step) and self._sinks[step][0].checkpoint == checkpoint:
+            for other in list(self._sinks[step][0].by_task):
+                acknowledge(self, step, checkpoint, other)
+            return True
+        return False
+
+    patch.setattr(CommitQueue, "acknowledge", sloppy)
+
+
 def in_haste(simulation: Simulation) -> None:
     """Many checkpoints are given up, and only one that is complete is kept."""
     settings = simulation.job.settings
@@ -216,6 +244,8 @@ def as_it_comes(simulation: Simulation) -> None:
         pytest.param(fence_nobody, as_it_comes, id="fence-nobody"),
         pytest.param(grant_too_much, as_it_comes, id="grant-too-much"),
         pytest.param(go_by_the_wall_clock, as_it_comes, id="go-by-the-wall-clock"),
+        pytest.param(forget_what_waits_for_its_files, in_haste, id="forget-what-waits-for-its-files"),
+        pytest.param(take_the_first_task_for_all, as_it_comes, id="take-the-first-task-for-all"),
         pytest.param(look_again_at_once, as_it_comes, id="look-again-at-once"),
     ],
 )
