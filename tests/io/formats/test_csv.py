@@ -136,7 +136,7 @@ def test_types_are_inferred_and_columns_chosen(tmp_path: Path) -> None:
         ({"delimiter": ",,"}, "delimiter is one ASCII character, not ',,'"),
         ({"quote_char": ""}, "quote_char is one ASCII character, not ''"),
         ({"column_names": ["a", "a"]}, "column_names are different names"),
-        ({"max_record_bytes": 5}, "max_record_bytes is a whole number from 524288 on, not 5"),
+        ({"max_record_bytes": 5}, "max_record_bytes is a whole number from 262144 on, not 5"),
         ({"encoding": "utf-9"}, "Python has no text encoding 'utf-9'"),
         ({"compression": "rar"}, "compression is one of"),
         ({"min_split_size": 0}, "min_split_size is a whole number from 1 on, not 0"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 from tidegate.io.file_source.opened import OpenedFile
-from tidegate.io.records.problems import Problem, SchemaMismatch, bad_record, read_error
+from tidegate.io.records.problems import Problem, SchemaMismatch, WithProblems, bad_record, read_error
 from tidegate.io.records.projection import Projection, Selection, project
 from tidegate.io.records.schema import RecordSchema
 from tidegate.sdk.errors import ReadError
@@ -44,7 +44,7 @@ class Reading:
     ) -> list[Any]:
         """The elements with dead letters in the place of problems; ReadError for the first of them if there should be
         none. `number` turns the index of a record into its line or row."""
-        if not any(type(each) is Problem for each in elements):
+        if not isinstance(elements, WithProblems):
             return elements
         made: list[Any] = []
         for each in elements:

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from tidegate.io.byte_streams import needs_recoding, skip_to, without_bom
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import Piece
-from tidegate.io.records.problems import Problem, excerpt
+from tidegate.io.records.problems import Problem, WithProblems, excerpt
 from tidegate.sdk.errors import ReadError
 
 Parse = Callable[[bytes], Any]
@@ -120,8 +120,10 @@ def good_and_bad(
             pending += [(middle, stop), (start, middle)]
 
 
-def moved(elements: Sequence[Any], by: int) -> list[Any]:
+def moved(elements: list[Any], by: int) -> list[Any]:
     """Elements of a run of records, whose problems count from the start of their piece."""
+    if not isinstance(elements, WithProblems):
+        return elements
     return [
         Problem(each.at + by, each.column, each.reason, each.text) if type(each) is Problem else each
         for each in elements

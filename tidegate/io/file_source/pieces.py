@@ -12,7 +12,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 from tidegate.sdk.errors import ReadError
 
-PIECE: Final = 1 << 19
+PIECE: Final = 1 << 18
 """Bytes read at a time."""
 _SHOWN: Final = 200
 
@@ -77,7 +77,7 @@ def whole_records(
         else:
             cut, inside = _last_end(data, inside, quote)
         if cut:
-            yield Piece(at, carried + data[:cut])
+            yield Piece(at, b"".join((carried, memoryview(data)[:cut])))
             at += len(carried) + cut
             if finishing or (end is not None and at >= end):
                 return

@@ -14,7 +14,7 @@ from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import PIECE, Piece, first_record, whole_records
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.records.decoder import BatchDecoder
-from tidegate.io.records.problems import BadRecord, Problem, excerpt
+from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excerpt
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import Field, RecordSchema
 from tidegate.io.records.types import kind_of, zone_of_type
@@ -95,7 +95,7 @@ class CsvFormat(FileFormat):
         quote = self._quote
         for piece in whole_records(stream, start, file.part.end, self.max_record_bytes, quote, text.refuse):
             if piece.too_long:
-                elements: list[Any] = [too_long(piece, self.max_record_bytes)]
+                elements: list[Any] = WithProblems([too_long(piece, self.max_record_bytes)])
             else:
                 elements = _decoded(text, piece, parser, decoder)
             yield piece.offset, reading.report(file, "line", elements, text.numbers(piece, quote))
@@ -206,7 +206,7 @@ def _decoded(text: TextFile, piece: Piece, parser: _Parser, decoder: BatchDecode
         return decoder.decode(parser(text.in_utf8(piece.data, piece.offset)))
     except _errors():
         pass
-    elements: list[Any] = []
+    elements = WithProblems()
     records = [record for record in split_records(piece.data, _quote_of(parser)) if record.strip(b"\r\n")]
     for at, found in good_and_bad(records, lambda data: parser(text.in_utf8(data)), parser_explains(parser), _errors()):
         elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)

@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.io.records.columns import fit, values_of
 from tidegate.io.records.predicate import mask_of, matches
-from tidegate.io.records.problems import Problem, excerpt
+from tidegate.io.records.problems import Problem, WithProblems, excerpt
 from tidegate.io.records.projection import Projected, Projection, Selection
 from tidegate.io.records.shapes import BadValue
 from tidegate.sdk.errors import shorten
@@ -44,7 +44,7 @@ class BatchDecoder:
         try:
             return self._decode(batch)
         except _Refused:
-            return self._divided(batch, 0)
+            return WithProblems(self._divided(batch, 0))
 
     def _divided(self, batch: Any, offset: int) -> list[Any]:
         try:
@@ -135,7 +135,7 @@ class DictDecoder:
         try:
             return self._decode(records)
         except _Refused:
-            return [each for at, record in enumerate(records) for each in self._singly(at, record)]
+            return WithProblems(each for at, record in enumerate(records) for each in self._singly(at, record))
 
     def _singly(self, at: int, record: dict[str, Any]) -> list[Any]:
         try:

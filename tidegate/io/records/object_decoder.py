@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidegate.io.records.predicate import matches
-from tidegate.io.records.problems import Problem
+from tidegate.io.records.problems import Problem, WithProblems
 from tidegate.io.records.projection import Selection
 from tidegate.sdk.errors import shorten
 
@@ -46,7 +46,7 @@ class ObjectDecoder:
             made: list[Any] = TypeAdapter(list[self._model]).validate_python(found)  # type: ignore[name-defined]
             return made
         except ValidationError:
-            return [self._one(each, at) for each, at in zip(found, numbers)]
+            return WithProblems(self._one(each, at) for each, at in zip(found, numbers))
 
     def _one(self, record: dict[str, Any], at: int) -> Any:
         from pydantic import ValidationError

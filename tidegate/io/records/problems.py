@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from tidegate.sdk.errors import BuildError, ReadError
 
@@ -32,6 +32,11 @@ class Problem:
     column: str | None
     reason: str
     text: str | None = None
+
+
+class WithProblems(list[Any]):
+    """Elements among which there are problems. Decoders return plain lists where there are none, so that nobody has to
+    look at each element."""
 
 
 class SchemaMismatch(Exception):
