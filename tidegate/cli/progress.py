@@ -136,7 +136,7 @@ class Display:
                 checkpoint = {
                     result.key.name: result.value
                     for result in self._results().query(namespace=ENGINE, step="")
-                    if result.key.name.startswith("checkpoint")
+                    if result.key.name.startswith("checkpoint") or result.key.name == "sources_paused"
                 }
             except RuntimeError:  # the run added a metric during the query; the next sample will succeed
                 return
@@ -264,9 +264,10 @@ def _of_checkpoint(metrics: Mapping[str, float]) -> str:
     if "checkpoint" not in metrics:
         return ""
     failed = f", {metrics['checkpoints_failed']} failed" if metrics.get("checkpoints_failed") else ""
+    paused = ", sources paused until commits are done" if metrics.get("sources_paused") else ""
     return (
         f"checkpoint {metrics['checkpoint']}: {metrics['checkpoint_size']:,} bytes in "
-        f"{metrics['checkpoint_duration']:.2f} s, alignment {metrics['checkpoint_alignment']:.2f} s{failed}"
+        f"{metrics['checkpoint_duration']:.2f} s, alignment {metrics['checkpoint_alignment']:.2f} s{failed}{paused}"
     )
 
 

@@ -6,11 +6,13 @@ Needs `pip install 's3fs' 'moto[server]'`, which the tests' own environment does
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.child_processes import child_pids
 from tests.support.streaming.counting_job import ReportLog, elements_out, follow_until, start_job, windowed_counts
+from tests.support.streaming.staging_pipeline import StagingRun
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 
@@ -107,3 +110,19 @@ def test_a_killed_job_goes_on_from_what_is_there(bucket: str, backend: str) -> N
         follow_until(job, lambda: max(told.checkpoints) > before)
     finally:
         job.close()
+
+
+@pytest.mark.parametrize("by", ["job", "task"])
+def test_staged_output_is_committed_once_from_the_store_if_workers_are_killed(
+    bucket: str, tmp_path: Path, by: str
+) -> None:
+    run = StagingRun(tmp_path, by, [], hold_at="during", checkpoints=f"{bucket}/staged-{by}")
+    try:
+        run.watch("H")
+        run.release()
+        run.kill("workers", random.Random(0))
+        run.watch("d", 2)
+        run.check(run.drain())
+        assert open_storage(f"{bucket}/staged-{by}").list("staged") == []
+    finally:
+        run.close()

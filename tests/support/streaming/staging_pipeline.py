@@ -137,10 +137,16 @@ def main() -> None:
 class StagingRun(KillableRun):
     """Such a stream in real processes. `checkpoints`: another checkpoint directory for the next client."""
 
-    checkpoints: str | None = None
-
-    def __init__(self, folder: Path, by: str, flags: Sequence[str], hold_at: Place | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        by: str,
+        flags: Sequence[str],
+        hold_at: Place | None = None,
+        checkpoints: str | None = None,
+    ) -> None:
         (folder / "visible").mkdir()
+        self.checkpoints = checkpoints
         self._how = [by, "path" if by == "task" else "bytes"]
         if hold_at is not None:
             (folder / f"hold-{hold_at}").touch()
