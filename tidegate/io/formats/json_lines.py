@@ -230,7 +230,7 @@ def _explain(record: bytes, error: Exception) -> Problem:
     try:
         value = json.loads(record)
     except (ValueError, RecursionError) as broken:
-        where = f" at character {broken.pos + 1}" if isinstance(broken, json.JSONDecodeError) else ""
+        where = f" (character {broken.pos + 1})" if isinstance(broken, json.JSONDecodeError) else ""
         reason = broken.msg if isinstance(broken, json.JSONDecodeError) else str(broken)
         return Problem(0, None, f"it is not JSON: {reason}{where}", text)
     if not isinstance(value, dict):
