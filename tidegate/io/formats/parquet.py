@@ -146,10 +146,14 @@ class _Skips:
             return False
         nulls = statistics.null_count if statistics.has_null_count else None
         least = greatest = None
-        # Instants are compared as the reader makes them; a naive time in a zone of the author's would need more care.
         if statistics.has_min_max and kind_of(type) in _COMPARABLE:
-            least, greatest = statistics.min, statistics.max
+            try:
+                least, greatest = statistics.min, statistics.max
+            except (ValueError, OverflowError):
+                pass  # nanoseconds, or years, that Python doesn't have
         return not may_match(condition, least, greatest, nulls, row_group.num_rows)
 
 
-_COMPARABLE: Final = frozenset({"integer", "float", "string", "boolean", "date", "decimal"})
+_COMPARABLE: Final = frozenset({"integer", "float", "string", "boolean", "date", "decimal", "timestamp"})
+"""Kinds of columns whose statistics are Python values that order as the reader's do. Naive times don't compare with
+instants, which rules nothing out."""
