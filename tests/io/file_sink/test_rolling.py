@@ -71,6 +71,21 @@ def test_pieces_of_a_file_that_was_closed_early_are_joined_and_rolled_ones_are_n
         assert flat == {"k=0": [*range(0, 12, 2)], "k=1": [*range(1, 12, 2)]}
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_parts_that_were_never_opened_are_finished_beside_open_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 2)
+    monkeypatch.setattr(Local, "appends", False)
+    sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k")
+    attempt = attempt_of(sink, "run")
+    attempt.write([((f"k={k}",), {"k": k, "n": 1}) for k in "abcxy"])
+    for k in "xy":
+        attempt._flush(attempt._parts[(f"k={k}",), 0])
+    sink.commit("run", attempt.prepare())
+    assert [name.partition("/")[0] for name in files_of(tmp_path)] == ["k=a", "k=b", "k=c", "k=x", "k=y"]
+
+
 def test_pieces_of_a_checkpoint_of_an_earlier_version_are_committed(tmp_path: Path) -> None:
     """Earlier versions did not number files: all pieces of a task's address are one file."""
     sink = sink_of("json", f"{tmp_path}/{{destination}}", destination=str)

@@ -109,8 +109,11 @@ class FileAttempt(Attempt[Any]):
 
     def prepare(self) -> list[Committable]:
         try:
-            for key in sorted(self._parts):
-                self._finish(self._parts[key])
+            # Open files first: to open another one might finish one of them.
+            for part in sorted(
+                self._parts.values(), key=lambda part: (part not in self._open, part.address, part.shard)
+            ):
+                self._finish(part)
         except WriteError:
             raise
         except Exception as error:

@@ -158,7 +158,7 @@ def column_converter(type: Any, zone: ZoneInfo | None) -> Callable[[Sequence[Any
         case "duration":
             return lambda values: _checked([_timedelta(value) for value in values], _FITTING[kind], type)
         case "string":
-            return lambda values: _checked(_texts(values), _FITTING[kind], type)
+            return lambda values: _texts(values, type)
         case "list" | "struct" | "map":
             one = value_converter(type, zone)
             return lambda values: [None if value is None else one(value) for value in values]
@@ -214,11 +214,14 @@ def _checked(values: Sequence[Any], fits: Callable[[type], bool], type: Any) -> 
     return values
 
 
-def _texts(values: Sequence[Any]) -> Sequence[Any]:
-    """UUIDs as text; others as they are."""
-    if UUID in set(map(_class, values)):
-        return [str(value) if isinstance(value, UUID) else value for value in values]
-    return values
+def _texts(values: Sequence[Any], type: Any) -> Sequence[Any]:
+    """UUIDs as text; others as they are, if they are text."""
+    classes = set(map(_class, values))
+    if classes <= _TEXT:
+        return values
+    if UUID in classes:
+        values = [str(value) if isinstance(value, UUID) else value for value in values]
+    return _checked(values, _FITTING["string"], type)
 
 
 def _local_times(values: Sequence[Any]) -> Sequence[Any]:
@@ -251,6 +254,7 @@ def _instants(values: Sequence[Any], type: Any, zone: ZoneInfo | None) -> Any:
 
 
 _NONE: Final = type(None)
+_TEXT: Final = frozenset({str, _NONE})
 
 
 def instant_of(value: Any, zone: ZoneInfo | None) -> datetime.datetime:

@@ -6,6 +6,7 @@ The schema is Avro's own, as Beam's `WriteToAvro` takes it, or is made from the 
 from __future__ import annotations
 
 import io
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -32,6 +33,7 @@ _EXACT: Final[dict[str, frozenset[type]]] = {
     "decimal": frozenset({Decimal, _NONE}),
 }
 """The classes of values that fastavro writes as the type of a column, without asking whether they fit it."""
+_NOTHING: Final[frozenset[type]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,37 +130,37 @@ class _Records:
             self._use(converter.batch(records).schema)
         assert self._reader is not None
         try:
-            rows = self._reader.rows(records)
+            columns = self._reader.columns(records)
         except NoRecord as error:
             raise WriteError(f"{self._sink}: {shorten(error.element)} can't be written: {error.reason}") from None
-        changed: dict[str, list[Any]] = {}
-        for name in self._reader.names:
-            values = [row.get(name) for row in rows]
-            classes = set(map(type, values))
-            if classes <= self._exact.get(name, frozenset()):
+        changed = False
+        for at, name in enumerate(self._reader.names):
+            if set(map(type, columns[at])) <= self._exact.get(name, _NOTHING):
                 continue
             if (convert := self._converters.get(name)) is not None:
-                changed[name] = [self._converted(name, convert, *pair) for pair in zip(values, records)]
-        if not changed:
-            return rows
-        return [{**row, **dict(zip(changed, values))} for row, values in zip(rows, zip(*changed.values()))]
+                columns[at] = [self._converted(name, convert, *pair) for pair in zip(columns[at], records)]
+                changed = True
+        if changed:
+            return [dict(zip(self._reader.names, values)) for values in zip(*columns)]
+        return self._reader.rows(records, columns)
 
-    def unfit(self, row: dict[str, Any], error: Exception) -> WriteError:
-        """The error for a record that fastavro refuses, naming the column if it is one that can be found."""
+    def unfit(self, rows: Sequence[dict[str, Any]], error: Exception) -> WriteError:
+        """The error for rows of which fastavro refuses one, naming that row and the column."""
         from fastavro import parse_schema, schemaless_writer
 
         assert self.schema is not None
-        for field in self.schema["fields"]:
-            only = parse_schema({**self.schema, "fields": [field]})
-            try:
-                schemaless_writer(io.BytesIO(), only, {field["name"]: row.get(field["name"])})
-            except Exception as found:
-                value = shorten(row.get(field["name"]), 60)
-                return WriteError(
-                    f"{self._sink}: column {field['name']!r} of {shorten(row)}: {value} doesn't fit {field['type']}: "
-                    f"{found or type(found).__name__}"
-                )
-        return WriteError(f"{self._sink}: {shorten(row)} can't be written: {error or type(error).__name__}")
+        columns = [(field, parse_schema({**self.schema, "fields": [field]})) for field in self.schema["fields"]]
+        for row in rows:
+            for field, schema in columns:
+                value = row.get(field["name"])
+                try:
+                    schemaless_writer(io.BytesIO(), schema, {field["name"]: value})
+                except Exception as found:
+                    return WriteError(
+                        f"{self._sink}: column {field['name']!r} of {shorten(row)}: {shorten(value, 60)} doesn't fit "
+                        f"{field['type']}: {found or type(found).__name__}"
+                    )
+        return WriteError(f"{self._sink}: can't be written: {error or type(error).__name__}")
 
     def _converted(self, name: str, convert: Callable[[Any], Any], value: Any, record: Any) -> Any:
         if value is None:
@@ -210,12 +212,10 @@ class _AvroWriter(FileWriter):
         rows, self._rows, self.buffered = self._rows, [], 0
         if rows:
             dicts = self._records.dicts(rows)
-            write = self._open().write
-            for row in dicts:
-                try:
-                    write(row)
-                except Exception as error:  # fastavro raises what the value's own methods do
-                    raise self._records.unfit(row, error) from None
+            try:
+                deque(map(self._open().write, dicts), 0)
+            except Exception as error:  # fastavro raises what the value's own methods do
+                raise self._records.unfit(dicts, error) from None
 
     def finish(self) -> None:
         self.flush()

@@ -5,7 +5,6 @@ pyarrow writes the lines. Text is always quoted and null never, so that an empty
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -84,15 +83,16 @@ class _CsvWriter(ByteStreamWriter):
         return lines
 
     def _lines(self) -> bytes:
+        from pyarrow import BufferOutputStream
         from pyarrow.csv import write_csv
 
         batches = self._records.drain()
         if batches and (bad := _unwritable(batches[0].schema)):
             raise WriteError(f"{self._sink}: {bad}")
-        target = io.BytesIO()
+        target = BufferOutputStream()
         for batch in batches:
             write_csv(_without_empty_lines(batch), target, self._options)
-        return target.getvalue()
+        return target.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
 def _without_empty_lines(batch: Any) -> Any:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from operator import methodcaller
+from itertools import chain
 from typing import Any, ClassVar, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -66,9 +66,7 @@ class _JsonWriter(ByteStreamWriter):
         self._converter = converter
         self._zone = zone
         self._sink = sink
-        self._encode = json.JSONEncoder(
-            ensure_ascii=False, allow_nan=False, check_circular=False, default=self._default
-        ).encode
+        self._encode = _encoder(self._default)
 
     def encode(self, values: Sequence[Any]) -> bytes:
         if self._converter is not None:
@@ -105,12 +103,10 @@ class _JsonWriter(ByteStreamWriter):
             objects = list(map(as_mapping, records))
         if self._without:
             objects = [{name: item for name, item in each.items() if name not in self._without} for each in objects]
-        if not set(map(type, set().union(*objects))) <= _STR:
+        if not set(map(type, chain.from_iterable(set(map(tuple, objects))))) <= _STR:
             odd = next(record for record, each in zip(records, objects) if not set(map(type, each)) <= _STR)
             raise NoRecord("the names of its fields must be strings", odd)
-        found: set[type] = set()
-        for values in map(_VALUES, objects):
-            found.update(map(type, values))
+        found = set(map(type, chain.from_iterable(map(_VALUES, objects))))
         if found <= _PLAIN:
             return objects
         return [{name: self._plain(item) for name, item in each.items()} for each in objects]
@@ -152,4 +148,15 @@ class _JsonWriter(ByteStreamWriter):
         return ""
 
 
-_VALUES: Final = methodcaller("values")
+_VALUES: Final = dict.values
+
+
+def _encoder(default: Callable[[Any], Any]) -> Callable[[Any], str]:
+    """A function from a value to its JSON. `default` replaces values that JSON doesn't have."""
+    encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, default=default)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:  # not CPython
+        return encoder.encode
+    # `JSONEncoder.encode` does the same, and makes such an object for each value.
+    pieces = make(None, default, json.encoder.encode_basestring, None, ": ", ", ", False, False, False)
+    return lambda value: "".join(pieces(value, 0))
