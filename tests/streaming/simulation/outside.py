@@ -13,7 +13,7 @@ from io import BytesIO
 from typing import Any, BinaryIO
 
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, StagedFile, in_order
-from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Discovery, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
@@ -30,6 +30,8 @@ class Outside:
 
     numbers: int
     partitions: int
+    discovers: bool = False
+    """Whether partitions are found while the job runs: elements of the later ones may be late."""
     strike: Callable[[str], None] = lambda place: None
     pending: dict[str, list[Record]] = field(default_factory=dict)
     committed: list[tuple[int, list[Record]]] = field(default_factory=list)
@@ -67,6 +69,33 @@ class Numbers(Source[Any]):
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         return _NumbersReader(self, split.payload, position or 0)
+
+
+@dataclass(frozen=True)
+class FoundNumbers(Numbers):
+    """The same numbers; partitions are found one after another, while those before are being read."""
+
+    def splits(self, desired: int) -> list[Split]:
+        raise AssertionError("the enumerator finds the partitions")
+
+    def enumerator(self, state: Position = None) -> SplitEnumerator:
+        return _Partitions(self, state or 0)
+
+
+class _Partitions(SplitEnumerator):
+    def __init__(self, source: Numbers, found: int) -> None:
+        self._source = source
+        self._found = found
+
+    def discover(self, limit: int) -> Discovery:
+        outside_of(self._source.name_).strike("discover")
+        found = Split(f"part-{self._found}", None, self._found)
+        self._found += 1
+        outside_of(self._source.name_).strike("discovered")
+        return Discovery([found], wait=0.05 * self._found, end=self._found == self._source.partitions)
+
+    def state(self) -> Position:
+        return self._found
 
 
 class _NumbersReader(Reader[Any]):

@@ -53,8 +53,11 @@ def simulate(
         ),
         restart=RestartSettings(attempts=20, delay=0.05, most_delay=0.2),
     )
-    job = Job("simulated", "run", planned(numbers, partitions), settings)
-    simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults(), uploads=seed % 3 == 0)
+    # Of its own, so that a seed that discovers nothing is the same without.
+    discovers = partitions > 1 and random.Random(seed ^ 0xD15C).random() < 0.3
+    job = Job("simulated", "run", planned(numbers, partitions, discovers=discovers), settings)
+    outside = Outside(numbers, partitions, discovers)
+    simulation = Simulation(seed, job, outside, KEYS, faults or Faults(), uploads=seed % 3 == 0)
     before = vars(epoch_fencing)["open_storage"]
     setattr(epoch_fencing, "open_storage", simulation.disk_of)  # noqa: B010
     mutate(simulation)
@@ -68,7 +71,7 @@ def simulate(
 
 
 @functools.cache
-def planned(numbers: int, partitions: int) -> Plan:
+def planned(numbers: int, partitions: int, *, discovers: bool = False) -> Plan:
     """The plan of the simulated pipeline: the same for all seeds of a size."""
-    pipeline = build(NAME, numbers, partitions, KEYS).sealed(values=True)
+    pipeline = build(NAME, numbers, partitions, KEYS, discovers=discovers).sealed(values=True)
     return plan(replace(pipeline), Traits(parallel=True, streaming=True))

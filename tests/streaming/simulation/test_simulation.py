@@ -26,6 +26,7 @@ from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
 from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointTracker
+from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
 from tidegate.runners.streaming.state import memory
@@ -159,6 +160,20 @@ def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SourceDriver, "progress", forgetful)
 
 
+def forget_splits_that_wait(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint has the state of an enumerator, but not all splits that the enumerator has returned."""
+    lists = Deployment.lists.fget
+    assert lists is not None
+
+    def forgetful(self: Deployment) -> dict[str, Any]:
+        waiting = {split.id for assigner in self._splits.values() for split in assigner._unassigned}
+        return {
+            label: tuple(split for split in splits if split.id not in waiting) for label, splits in lists(self).items()
+        }
+
+    patch.setattr(Deployment, "lists", property(forgetful))
+
+
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     """A coordinator that was taken for dead goes on."""
     patch.setattr(epoch_fencing, "superseded", lambda *given: "")
@@ -241,6 +256,7 @@ def as_it_comes(simulation: Simulation) -> None:
         pytest.param(share_accumulators, as_it_comes, id="share-accumulators"),
         pytest.param(forget_what_had_changed, in_haste, id="forget-what-had-changed"),
         pytest.param(forget_finished_splits, as_it_comes, id="forget-finished-splits"),
+        pytest.param(forget_splits_that_wait, as_it_comes, id="forget-splits-that-wait"),
         pytest.param(fence_nobody, as_it_comes, id="fence-nobody"),
         pytest.param(grant_too_much, as_it_comes, id="grant-too-much"),
         pytest.param(go_by_the_wall_clock, as_it_comes, id="go-by-the-wall-clock"),
