@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import tidegate as tg
 from tests.support.growing_folder import END, WAIT, GrowingFolder, add_file
 from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
 from tests.support.streaming.inline_work import InlineWork
+from tidegate.cli.state import state
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.checkpoint.catalog import latest
@@ -91,6 +93,9 @@ def test_a_manifest_stays_small_however_many_splits_have_been_read(tmp_path: Pat
     assert manifest.finished == {"lines": 60}
     assert manifest.enumerators == {"lines": EnumeratorState("file-59", backlog=False)}
     assert [part for task in manifest.tasks for part in task.splits if part.finished or part.current] == []
+    shown = CliRunner().invoke(state, [str(tmp_path / "out" / "checkpoints")])
+    assert "lines: 60 of 60 splits are finished, 0 in progress" in shown.output
+    assert 'its enumerator looks for more splits, from "file-59"' in shown.output
     assert job.worker is not None
     readers = [source.reader for task in job.worker._order for source in task.sources._sources.values()]
     assert [reader.finished for reader in readers] == [[]]

@@ -25,8 +25,9 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from tidegate.sdk import moved
 from tidegate.sdk.data.block import Block
 
 if TYPE_CHECKING:
@@ -56,11 +57,7 @@ class Split:
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         """Restore a pickled split, also one that was stored before splits had all of today's fields."""
-        for name, value in zip(_SPLIT_FIELDS, (*state, None), strict=False):
-            object.__setattr__(self, name, value)
-
-
-_SPLIT_FIELDS: Final = ("id", "size", "payload", "bounded")
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)

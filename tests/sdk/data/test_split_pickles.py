@@ -1,0 +1,18 @@
+"""Splits are pickled in checkpoints, also by versions in which they had fewer fields."""
+
+from __future__ import annotations
+
+import pickle
+
+from tidegate.sdk.connectors.sources import Split
+
+WITHOUT_BOUNDED = b"\x80\x05ctidegate.sdk.connectors.sources\nSplit\n)\x81]\x94(\x8c\x06part-1K\x07\x8c\x07payloadeb."
+
+
+def test_a_split_that_was_pickled_before_splits_could_be_bounded_can_be_read() -> None:
+    assert pickle.loads(WITHOUT_BOUNDED) == Split("part-1", 7, "payload")
+
+
+def test_a_split_survives_pickling() -> None:
+    split = Split("part-1", 7, ("payload", 1), bounded=True)
+    assert pickle.loads(pickle.dumps(split)) == split
