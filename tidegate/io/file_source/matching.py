@@ -11,14 +11,16 @@ from typing import Any, BinaryIO, TypeVar, Unpack, cast
 from tidegate.io import compression as _compression
 from tidegate.io import files
 from tidegate.io.compression import Compression
+from tidegate.io.file_source.following import Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import FileMetadata, Path, matching, paths_of
 from tidegate.sdk.authoring.dofn import DoFn
-from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import FlatMap, Map, ParDo, Read, ReadOptions, Reshuffle
 from tidegate.sdk.steps.transform import PTransform
+from tidegate.sdk.time import DurationLike
 
 T = TypeVar("T")
 
@@ -70,6 +72,8 @@ class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
     """The files that match a path, a pattern (`*`, `?`, `[…]`, `**`) or several of them, sorted by path.
 
     - `allow_empty`: a pattern without a file is no error.
+    - `follow=True`: a stream of the files that appear, each once, also after a restart; `poll_interval` and `min_age`
+      are those of `ReadFromText`.
 
     Other keyword arguments are those of `tg.Read`. Raises BuildError when applied, if a path matches nothing.
     """
@@ -79,11 +83,15 @@ class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
         path: Path | Iterable[Path],
         *,
         allow_empty: bool = False,
+        follow: bool = False,
+        poll_interval: DurationLike = 1.0,
+        min_age: DurationLike | None = None,
         name: str | None = None,
         **options: Unpack[ReadOptions],
     ) -> None:
         self.label = name
-        source = MatchSource(paths_of(path, "MatchFiles"), allow_empty)
+        followed = Follow.of(poll_interval, min_age, "MatchFiles") if follow else None
+        source = MatchSource(paths_of(path, "MatchFiles"), allow_empty, followed)
         self.read: Read[FileMetadata] = Read(source, name="Read", **options)
 
     def expand(self, input: Pipeline) -> PCollection[FileMetadata]:
@@ -169,6 +177,11 @@ class MatchSource(Source[FileMetadata]):
 
     patterns: tuple[str, ...]
     allow_empty: bool = False
+    follow: Follow | None = None
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.follow is None
 
     @property
     def name(self) -> str:
@@ -179,12 +192,20 @@ class MatchSource(Source[FileMetadata]):
         return FileMetadata
 
     def check(self) -> None:
-        matching(self.patterns, self.allow_empty, BuildError)
+        if self.follow is not None:
+            check_followed(self.patterns, "MatchFiles", self.allow_empty)
+        else:
+            matching(self.patterns, self.allow_empty, BuildError)
 
     def splits(self, desired: int) -> list[Split]:
         found = [file.metadata for file in matching(self.patterns, self.allow_empty, ReadError)]
         size = max(1, -(-len(found) // desired))
         return [Split(found[at].path, None, found[at : at + size]) for at in range(0, len(found), size)]
+
+    def enumerator(self, state: Position = None) -> SplitEnumerator | None:
+        if self.follow is None:
+            return None
+        return FollowedFiles(self.patterns, self.follow, lambda file: [Split(file.url, None, [file.metadata])], state)
 
     def reader(self, split: Split, position: Position = None) -> Reader[FileMetadata]:
         return _MatchReader(split.payload, position or 0)

@@ -31,8 +31,9 @@ from tidegate.io.byte_streams import (
     without_bom,
 )
 from tidegate.io.compression import Compression
+from tidegate.io.file_source.following import FOLLOWED_SPLIT, Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import Found, matching
-from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError
 
@@ -65,6 +66,11 @@ class TextSource(Source[Any]):
     allow_empty: bool = False
     min_split_size: int = 1 << 20
     with_filename: bool = False
+    follow: Follow | None = None
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.follow is None
 
     @property
     def name(self) -> str:
@@ -76,6 +82,9 @@ class TextSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options("ReadFromText")
+        if self.follow is not None:
+            check_followed(self.patterns, "ReadFromText", self.allow_empty)
+            return
         found = matching(self.patterns, self.allow_empty, BuildError)
         for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
             _compression.check(used, "ReadFromText")
@@ -94,6 +103,8 @@ class TextSource(Source[Any]):
         _compression.check(self.compression, of)
 
     def local_files(self) -> Sequence[str]:
+        if self.follow is not None:
+            return ()
         found = matching(self.patterns, self.allow_empty, ReadError)
         return [file.info.path for file in found if isinstance(files.store_of(file.pattern)[0], files.Local)]
 
@@ -102,6 +113,12 @@ class TextSource(Source[Any]):
         total = sum(file.info.size or 0 for file in found)
         size = max(self.min_split_size, -(-total // max(1, desired)))
         return [split for file in found for split in self.cut(file, size)]
+
+    def enumerator(self, state: Position = None) -> SplitEnumerator | None:
+        if self.follow is None:
+            return None
+        size = max(self.min_split_size, FOLLOWED_SPLIT)
+        return FollowedFiles(self.patterns, self.follow, lambda file: self.cut(file, size), state)
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         return _LineReader(self, split.payload, position)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Unpack
 
 from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
+from tidegate.io.file_source.following import Follow
 from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
-from tidegate.sdk.primitives import Map, Read, Write
+from tidegate.sdk.primitives import Map, Read, ReadOptions, Write
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import DurationLike
 from tidegate.sdk.typehints.compatibility import clash
@@ -44,6 +45,12 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
       `"replace"` inserts U+FFFD, and `"ignore"` and `"backslashreplace"` mean what they mean in Python.
     - `allow_empty`: accept a path or pattern that matches no file.
     - `min_split_size`: uncompressed files larger than this (in bytes) may be split among workers.
+    - `follow=True`: look for new files every `poll_interval`, and read each of them once, also after a restart on the
+      streaming runner. A file is read when it is `min_age` old (2 s; at once in object stores, which show only whole
+      files) and has not changed between two looks. A file that changes after it was read is not read again, but logged
+      and counted as `files_changed`. The elements are unbounded.
+
+    Other keyword arguments are those of `tg.Read`.
 
     Raises BuildError when applied, if a path matches nothing; at run time, ReadError for a file that can't be read.
     """
@@ -59,7 +66,11 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
         errors: DecodeErrors = "strict",
         allow_empty: bool = False,
         min_split_size: int = 1 << 20,
+        follow: bool = False,
+        poll_interval: DurationLike = 1.0,
+        min_age: DurationLike | None = None,
         name: str | None = None,
+        **options: Unpack[ReadOptions],
     ) -> None:
         self.label = name
         self.source = TextSource(
@@ -71,10 +82,12 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
             errors=errors,
             allow_empty=allow_empty,
             min_split_size=min_split_size,
+            follow=Follow.of(poll_interval, min_age, "ReadFromText") if follow else None,
         )
+        self.reading = options
 
     def expand(self, input: Pipeline) -> PCollection[str]:
-        return input | Read(self.source, name="Read")
+        return input | Read(self.source, name="Read", **self.reading)
 
 
 class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]]):
@@ -83,10 +96,12 @@ class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]
 
     def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Any) -> None:
         self.label = name
-        self.source = dataclasses.replace(ReadFromText(path, **options).source, with_filename=True)
+        lines = ReadFromText(path, **options)
+        self.source = dataclasses.replace(lines.source, with_filename=True)
+        self.reading = lines.reading
 
     def expand(self, input: Pipeline) -> PCollection[tuple[str, str]]:
-        return input | Read(self.source, name="Read")
+        return input | Read(self.source, name="Read", **self.reading)
 
 
 class WriteToText(PTransform[PCollection[Any], None]):

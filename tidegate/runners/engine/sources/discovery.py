@@ -11,6 +11,7 @@ from tidegate.runners.engine.errors.attribution import guarded, located, quietly
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.sdk.connectors.sources import Discovery, Position, Split, SplitEnumerator
 from tidegate.sdk.errors import ReadError, shorten
+from tidegate.sdk.metrics import in_step
 
 DISCOVERY_LIMIT: Final = 500
 """How many splits an enumerator may return from one look."""
@@ -55,7 +56,8 @@ class SplitDiscovery:
     def look(self, limit: int = DISCOVERY_LIMIT) -> Look:
         """Look for new splits once."""
         step = self._step
-        found = guarded(self._enumerator.discover, limit, step=step.label, where=step.where, method="discover")
+        with in_step(step.label):
+            found = guarded(self._enumerator.discover, limit, step=step.label, where=step.where, method="discover")
         if not isinstance(found, Discovery):
             raise self._refused(f"discover returned {shorten(found)}, not a tg.io.Discovery")
         splits = tuple(found.splits)

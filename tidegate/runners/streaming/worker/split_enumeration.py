@@ -29,6 +29,7 @@ from tidegate.runners.streaming.storage.background import PendingWork, Steps, Wo
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.errors import ReadError
+from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.time import SECOND
 
 Found: TypeAlias = SplitsListed | SplitsDiscovered
@@ -81,6 +82,11 @@ class SplitEnumeration:
         self._wanted = message.enumerator is None
         self._next_look = 0
         self._first = message.enumerator is None
+        self._metrics = MetricCells()
+
+    def metrics(self) -> MetricCells:
+        """The metrics that the author's enumerator has updated."""
+        return self._metrics.copy()
 
     def discover(self) -> None:
         """Look for splits, as soon as it is time."""
@@ -129,7 +135,8 @@ class SplitEnumeration:
         if self._discovery is not None:
             if message.listed:
                 raise located(ReadError(_WITHOUT), step.label, step.where)
-            return self._discovery.look()
+            with collecting(self._metrics):
+                return self._discovery.look()
         if message.enumerator is not None:
             raise located(ReadError(_WITH), step.label, step.where)
         return SplitsListed(message.step, () if message.listed else assigned_splits(step.splits(message.desired)))

@@ -292,6 +292,8 @@ class Worker:
         metrics.merge(self._closed_metrics)
         for task in self._tasks.values():
             metrics.merge(task.metrics())
+        for enumeration in self._enumerations.values():
+            metrics.merge(enumeration.metrics())
         min_watermark = None if self._watermark_alignment is None else self._watermark_alignment.min_watermark
         self.services.report(
             Heartbeat(tuple(task.status() for task in self._order), metrics, min_watermark=min_watermark)
