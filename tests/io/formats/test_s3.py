@@ -62,6 +62,14 @@ def test_files_in_s3_are_read_and_watched(name: str, store: Any) -> None:
         elements_of_splits(read, splits)
 
 
+def test_a_process_that_reads_from_s3_is_not_forked(store: Any) -> None:
+    store.pipe("formats/fork/it.csv", b"a\n1\n")
+    assert not tg.io.ReadFromCsv("s3://formats/fork/it.csv").source.forks_safely
+    assert not tg.io.ReadFromText("s3://formats/fork/it.csv").source.forks_safely
+    assert tg.io.ReadFromCsv("it.csv").source.forks_safely
+    assert tg.io.ReadFromText("memory://it.csv").source.forks_safely
+
+
 def elements_of_splits(read: Any, splits: Any) -> list[Any]:
     from tests.support.record_files import drain
 

@@ -63,6 +63,10 @@ class FileSource(Source[Any]):
             return Any
         return self.selection.shape.element_type
 
+    @property
+    def forks_safely(self) -> bool:  # type: ignore[override]
+        return all(files.store_of(pattern)[0].forks_safely for pattern in self.patterns)
+
     def check(self) -> None:
         if type(self.min_split_size) is not int or self.min_split_size < 1:
             raise BuildError(f"{self.of}: min_split_size is a whole number from 1 on, not {self.min_split_size!r}")

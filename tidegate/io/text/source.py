@@ -80,6 +80,10 @@ class TextSource(Source[Any]):
     def element_type(self) -> Any:
         return tuple[str, str] if self.with_filename else str
 
+    @property
+    def forks_safely(self) -> bool:  # type: ignore[override]
+        return all(files.store_of(pattern)[0].forks_safely for pattern in self.patterns)
+
     def check(self) -> None:
         self.check_options("ReadFromText")
         if self.follow is not None:
