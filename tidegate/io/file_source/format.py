@@ -1,4 +1,4 @@
-"""What a format of files tells a `FileSource`: the columns of a file, how it is divided, and its elements."""
+"""The interface of formats: the columns of a file, how the file is divided, and how its elements are read."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`FileSource`: the files that match some patterns, in one format.
 
-Files are divided where their format allows it, and small ones are read several to a split, so that ten thousand of
-them are no more work to assign than a few large ones. Only the first file is looked into before the run, or all of
-them if their columns are to be united.
+A split is a part of a large file, if the format allows it, or several small files, so that ten thousand small files make
+few splits. Only the first file is opened before the run, or all files if the schemas are to be united.
 """
 
 from __future__ import annotations

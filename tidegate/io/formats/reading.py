@@ -34,7 +34,7 @@ Where: TypeAlias = Iterable[Sequence[Any]]
 
 
 class ReadFromFiles(PTransform[Pipeline, Any]):
-    """What the readers of all formats have in common: a `FileSource`, event times, and dead letters."""
+    """The base of the readers of all formats: a `FileSource`, event times, and dead letters."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ReadFromFiles(PTransform[Pipeline, Any]):
 
 
 class _Divide(DoFn):
-    """Sends dead letters to an output of their own, and counts them."""
+    """Emits dead letters to an output of their own, and counts them."""
 
     def __init__(self) -> None:
         self.bad_records = Metrics.counter("tidegate", "bad_records")
@@ -92,7 +92,7 @@ class _Divide(DoFn):
 
 
 class _TimestampOfGood:
-    """The author's event time, which dead letters don't have: they get the least there is, which holds nothing up."""
+    """The author's event time. Dead letters have none: they get the minimum, which does not affect the watermark."""
 
     def __init__(self, timestamp: Callable[[Any], TimestampLike]) -> None:
         self._timestamp = timestamp
@@ -113,14 +113,14 @@ class ReadFromParquet(ReadFromFiles):
     - `columns`: which columns, in this order; others are not read.
     - `where`: conditions `(column, operator, value)` that all hold for the rows that are read; operators are `==`,
       `!=`, `<`, `<=`, `>`, `>=`, `in` and `not in`. Row groups whose statistics rule them out are skipped.
-    - `schema`: `{name: Python type}`, a `pyarrow.Schema`, or a class with annotations; that of the first file unless
-      given.
+    - `schema`: `{name: Python type}`, a `pyarrow.Schema`, or a class with annotations. By default, it is the schema of
+      the first file.
     - `schema_evolution`: `"refuse"` fails at a file whose columns are not those of the first; `"union"` takes all
       columns of all files by name, widens their types, and puts None where a file lacks one.
-    - `timezone`: in which zone times are that have none; without it they are refused. Instants are aware datetimes in
-      UTC.
-    - `bad_records="dead_letter"` gives `(good, bad)`: what can't be made a record is a `tg.io.BadRecord` in `bad`, and
-      the counter `bad_records` counts it. Else it fails the run.
+    - `timezone`: the zone of times that don't name one; without it, such times are refused. Instants are aware
+      datetimes in UTC.
+    - `bad_records="dead_letter"` returns `(good, bad)`: `bad` has a `tg.io.BadRecord` for each record that can't be
+      converted, and the counter `bad_records` counts them. `"fail"` fails the run at the first one.
     - `timestamp`, `out_of_orderness`, `idle_after`: event time, as in `tg.Read`.
     - `allow_empty`: a pattern without a file is no error.
     - `min_split_size`: files of twice this size (in bytes) may be divided, so that several workers read them at once.
@@ -170,7 +170,7 @@ class ReadFromParquet(ReadFromFiles):
 
 
 class ReadFromArrow(ReadFromFiles):
-    """The rows of Arrow IPC files (Feather 2) and Arrow streams; which of them a file is, its beginning tells.
+    """The rows of Arrow IPC files (Feather 2) and Arrow streams. The beginning of a file tells which of them it is.
 
         pipeline | tg.ReadFromArrow("visits-*.arrow", as_=Visit)
 
@@ -282,8 +282,8 @@ class ReadFromJson(ReadFromFiles):
     - `max_record_bytes`: a longer line is a bad record.
     - `encoding`: of the text.
 
-    With `as_=dict` and without a schema, elements are the objects as they are. Else types and columns that aren't given
-    are those of the first half megabyte; a line with others is a bad record. A member that an object lacks is None.
+    With `as_=dict` and without a schema, elements are the objects as they are. Otherwise, columns and types are inferred
+    from the first 256 KiB, unless they are given; a line with others is a bad record. A missing member is None.
     """
 
     def __init__(
@@ -346,7 +346,7 @@ class ReadFromCsv(ReadFromFiles):
     - `max_record_bytes`: a longer record is a bad one.
     - `encoding`: of the text.
 
-    Types that the schema doesn't give are those that the first half megabyte has; a value of another is a bad record.
+    Types are inferred from the first 256 KiB, unless a schema gives them; a value of another type is a bad record.
     """
 
     def __init__(

@@ -35,8 +35,8 @@ class Problem:
 
 
 class WithProblems(list[Any]):
-    """Elements among which there are problems. Decoders return plain lists where there are none, so that nobody has to
-    look at each element."""
+    """Elements among which there are problems. Decoders return plain lists where there are none, so that the
+    elements need not be searched."""
 
 
 class SchemaMismatch(Exception):

@@ -1,4 +1,4 @@
-"""What elements a reader makes of records: rows, dicts, or instances of the author's class (`as_=`).
+"""The kinds of elements that readers make of records: rows, dicts, or instances of the author's class (`as_=`).
 
 >>> make = shape_of(dict, "ReadFromCsv").maker(("city", "people"))
 >>> make([["Bonn", "Ulm"], [331, 129]])
@@ -35,7 +35,7 @@ class BadValue(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The class of elements that records become."""
+    """The kind and the class of a reader's elements."""
 
     kind: Kind
     cls: Any
