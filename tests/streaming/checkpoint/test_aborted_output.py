@@ -81,7 +81,7 @@ def test_what_one_run_wrote_is_removed_though_that_of_another_can_not_be_and_tha
     world, job = IsolatedWorker(tmp_path), stubborn(tmp_path)
     Worker(job, 0, 1, world).on_message(AbortOutput(the_sink(job), ("first", "second")))  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
-    (answer,) = world.told
+    (answer,) = world.reported
     assert isinstance(answer, OutputAborted)
     assert answer.error is not None
     assert "PermissionError: not yours" in str(unpacked(answer.error))
@@ -105,7 +105,7 @@ def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_o
         case _:
             worker.on_message(Deploy(0, tuple(task for task in job.topology.tasks(0) if task.stage == stage)[:1]))
     worker.work()  # commits are reported by the loop
-    (answer,) = [each for each in world.told if not isinstance(each, Heartbeat)]
+    (answer,) = [each for each in world.reported if not isinstance(each, Heartbeat)]
     assert isinstance(answer, OutputAborted | Committed | TaskFailed)
     assert answer.error is not None
     said = str(unpacked(answer.error))
@@ -118,35 +118,35 @@ WHY = packed(RunError("not yours"))
 
 def aborting() -> tuple[CoordinatorHarness, AbortOutput]:
     """A job whose second attempt removes what the first has written."""
-    play = CoordinatorHarness(make_job(count_words_to_text()))
-    play.ready()
-    play.tell(WorkerGone(0, 1, "killed"))
-    play.wait(1)
-    play.attempt = 2
-    play.taken()
-    (abort,) = messages_sent(play.ready(), AbortOutput)
-    return play, abort
+    harness = CoordinatorHarness(make_job(count_words_to_text()))
+    harness.ready()
+    harness.handle(WorkerGone(0, 1, "killed"))
+    harness.wait(1)
+    harness.attempt = 2
+    harness.new_actions()
+    (abort,) = messages_sent(harness.ready(), AbortOutput)
+    return harness, abort
 
 
 def test_a_job_does_not_go_on_over_output_that_could_not_be_removed() -> None:
-    play, abort = aborting()
-    told = play.say(0, OutputAborted(abort.step, WHY, "not yours"))
-    assert messages_sent(told, Deploy) == []
-    (report,) = actions_of_type(told, Report)
+    harness, abort = aborting()
+    actions = harness.from_worker(0, OutputAborted(abort.step, WHY, "not yours"))
+    assert messages_sent(actions, Deploy) == []
+    (report,) = actions_of_type(actions, Report)
     assert report.state == "restarting"
     assert report.text.startswith("the uncommitted output of 'write/Write' could not be removed: not yours; ")
 
 
 def test_a_cancelled_job_says_what_could_not_be_removed_and_ends() -> None:
-    play = CoordinatorHarness(make_job(count_words_to_text()))
-    play.ready()
-    play.tell(CancelJob())
+    harness = CoordinatorHarness(make_job(count_words_to_text()))
+    harness.ready()
+    harness.handle(CancelJob())
     for worker in range(2):
-        play.tell(WorkerGone(worker, 1, "its process ended with exit code 0"))
-    play.attempt = 2
-    (abort,) = messages_sent(play.ready(), AbortOutput)
-    told = play.say(0, OutputAborted(abort.step, WHY, "not yours"))
-    assert [report.text for report in actions_of_type(told, Report)] == [
+        harness.handle(WorkerGone(worker, 1, "its process ended with exit code 0"))
+    harness.attempt = 2
+    (abort,) = messages_sent(harness.ready(), AbortOutput)
+    actions = harness.from_worker(0, OutputAborted(abort.step, WHY, "not yours"))
+    assert [report.text for report in actions_of_type(actions, Report)] == [
         "the uncommitted output of 'write/Write' could not be removed: not yours"
     ]
-    assert actions_of_type(told, Finish) == [Finish("cancelled")]
+    assert actions_of_type(actions, Finish) == [Finish("cancelled")]

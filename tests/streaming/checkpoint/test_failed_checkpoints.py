@@ -33,15 +33,15 @@ class Running:
         job = make_job(windowed_counts, workers=1, checkpoints=settings, state_backend=backend)
         opened = open_job(job, root / "unused", "test")
         self.ownership = Ownership(opened, open_storage)
-        self.play = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
-        self.happens(self.play.ready())
-        self.task, *self.others = self.play.tasks()
+        self.harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+        self.happens(self.harness.ready())
+        self.task, *self.others = self.harness.tasks()
 
     def happens(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case Store():
-                    self.happens(self.play.tell(outcome(self.ownership.store(action))))
+                    self.happens(self.harness.handle(outcome(self.ownership.store(action))))
                 case Delete():
                     outcome(self.ownership.delete(action))
 
@@ -56,9 +56,9 @@ class Running:
         return Acknowledge(checkpoint, self.task, StateHandle(((f"{name}.state", 0, 0), *files)))
 
     def complete(self, ack: Acknowledge) -> None:
-        self.happens(self.play.say(0, ack))
+        self.happens(self.harness.from_worker(0, ack))
         for task in self.others:
-            self.happens(self.play.say(0, Acknowledge(ack.checkpoint, task)))
+            self.happens(self.harness.from_worker(0, Acknowledge(ack.checkpoint, task)))
         self.held.backend.completed(ack.checkpoint)
 
 
@@ -67,17 +67,17 @@ class Running:
 def test_what_a_failed_checkpoint_has_uploaded_outlives_savepoints(kind: Kind, savepoints: int, tmp_path: Path) -> None:
     running = Running(kind, tmp_path)
     running.write("before")
-    running.happens(running.play.wait(10))
+    running.happens(running.harness.wait(10))
     running.complete(running.captured(1))
     running.write("in the failed one")
-    running.happens(running.play.wait(10))
+    running.happens(running.harness.wait(10))
     running.captured(2)
-    running.happens(running.play.say(0, Decline(2, running.others[0], "no room")))
+    running.happens(running.harness.from_worker(0, Decline(2, running.others[0], "no room")))
     for number in range(3, 3 + savepoints):
-        running.happens(running.play.tell(TakeSavepoint(str(tmp_path / f"saved {number}"))))
+        running.happens(running.harness.handle(TakeSavepoint(str(tmp_path / f"saved {number}"))))
         running.complete(running.captured(number, whole=True))
     running.write("after")
-    running.happens(running.play.wait(10))
+    running.happens(running.harness.wait(10))
     running.complete(running.captured(3 + savepoints))
     storage = LocalStorage(running.held.disk.root)
     manifest, damaged = latest(storage, thorough=True)

@@ -66,10 +66,10 @@ def stateful(fn: tg.DoFn, label: str = "count", more: bool = False) -> Callable[
 
 def manifest_of(job: Job, *, ended: bool = False, prepared: str = "") -> Manifest:
     """The first checkpoint of a job."""
-    play = CoordinatorHarness(job)
-    play.ready()
-    play.wait(job.settings.checkpoints.interval)
-    (store,) = actions_of_type(play.acknowledge(1, ended=ended, prepared=prepared), Store)
+    harness = CoordinatorHarness(job)
+    harness.ready()
+    harness.wait(job.settings.checkpoints.interval)
+    (store,) = actions_of_type(harness.acknowledge(1, ended=ended, prepared=prepared), Store)
     return loads(store.data)
 
 
@@ -182,10 +182,10 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     """A directory with one checkpoint of a job."""
     opened = open_job(kept(job, folder), folder / "unused", "test")
     storage = LocalStorage(folder)
-    play = CoordinatorHarness(opened.job, opened.resume, opened.epoch)
-    play.ready()
-    play.wait(10)
-    (store,) = actions_of_type(play.acknowledge(1, prepared="x"), Store)
+    harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch)
+    harness.ready()
+    harness.wait(10)
+    (store,) = actions_of_type(harness.acknowledge(1, prepared="x"), Store)
     made = loads(store.data)
     data = b"0123456789"
     from zlib import crc32
@@ -200,7 +200,7 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     for name, _, _ in made.files():
         storage.write(name, data)
     storage.write(made.name, dumps(made))
-    play.tell(Stored(1))
+    harness.handle(Stored(1))
     return storage
 
 
@@ -297,8 +297,8 @@ def test_a_finished_job_of_a_version_that_did_not_record_what_it_was_is_refused(
     for later in ("parts", "digest", "metrics"):
         del fields[later]
     LocalStorage(tmp_path).write("job.json", json.dumps(fields).encode())
-    told = "has finished, and the version of Tidegate that ran it did not record its fingerprint.*--begin_anew"
-    with pytest.raises(ResumeError, match=told):
+    message = "has finished, and the version of Tidegate that ran it did not record its fingerprint.*--begin_anew"
+    with pytest.raises(ResumeError, match=message):
         open_job(kept(job, tmp_path), tmp_path / "unused", "test")
 
 
@@ -310,7 +310,7 @@ def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_writ
 
 
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "message"),
     [
         ({"step 'count'": "9", "option --output": "2"}, "step 'count' has changed"),
         ({"step 'count'": "1", "option --output": "9"}, "option --output has changed"),
@@ -320,11 +320,11 @@ def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_writ
     ],
 )
 def test_another_job_than_the_one_that_has_finished_is_refused_with_the_difference(
-    tmp_path: Path, parts: dict[str, str], told: str
+    tmp_path: Path, parts: dict[str, str], message: str
 ) -> None:
     job = replace(finished(tmp_path), parts=parts)
     before = contents(tmp_path)
-    with pytest.raises(ResumeError, match=f"this one is not the same: {told}. Give another"):
+    with pytest.raises(ResumeError, match=f"this one is not the same: {message}. Give another"):
         open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     assert contents(tmp_path) == before
 
@@ -373,11 +373,11 @@ def test_files_of_checkpoints_that_were_never_completed_stay_until_the_next_is_c
     (tmp_path / "chk-000002" / ".0.1.1.state.77.beef.part").write_bytes(b"half")
     opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     assert storage.list("chk-000002") == ["chk-000002/0.0.1.state"]
-    play = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
-    play.clear_away(play.ready())
-    play.wait(10)
-    play.acknowledge(3)
-    (delete,) = actions_of_type(play.tell(Stored(3)), Delete)
+    harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+    harness.abort_output(harness.ready())
+    harness.wait(10)
+    harness.acknowledge(3)
+    (delete,) = actions_of_type(harness.handle(Stored(3)), Delete)
     assert {"chk-000002/.0.1.1.state.77.beef.part", "chk-000002/0.0.1.state"} < set(delete.names)
 
 

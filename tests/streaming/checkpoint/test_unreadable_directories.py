@@ -56,24 +56,24 @@ def given_away(folder: Path) -> None:
 
 def as_nobody(call: Callable[[], object]) -> str:
     """The error that a user other than root gets, or "" if there is none."""
-    heard, told = os.pipe()
+    reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.close(heard)
+            os.close(reader)
             if os.geteuid() == 0:
                 os.setuid(NOBODY)
             try:
                 call()
             except Exception as error:
-                os.write(told, f"{type(error).__name__}: {error}".encode())
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
         finally:
             os._exit(0)
-    os.close(told)
-    with open(heard) as answer:
-        said = answer.read()
+    os.close(writer)
+    with open(reader) as answer:
+        error_text = answer.read()
     os.waitpid(pid, 0)
-    return said
+    return error_text
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -96,10 +96,10 @@ def test_what_may_not_be_read_is_refused_by_name_and_left_alone(folder: Path, na
     before = contents(folder)
     given_away(folder)
     (folder / name).chmod(0)
-    said = as_nobody(lambda: open_job(job, folder / "unused", "test"))
+    error = as_nobody(lambda: open_job(job, folder / "unused", "test"))
     (folder / name).chmod(0o700)
-    assert "Permission denied" in said
-    assert str(folder / name) in said
+    assert "Permission denied" in error
+    assert str(folder / name) in error
     assert contents(folder) == before
 
 
@@ -120,8 +120,8 @@ def test_a_savepoint_that_may_not_be_read_is_refused_by_name(folder: Path) -> No
     given_away(folder)
     (folder / "chk-000001").chmod(0)
     later = replace(job, settings=replace(job.settings, from_savepoint=str(folder)))
-    said = as_nobody(lambda: open_job(later, folder / "run", "test"))
-    assert said == (f"RunError: the savepoint in {folder} can't be read: Permission denied: {folder / 'chk-000001'}")
+    error = as_nobody(lambda: open_job(later, folder / "run", "test"))
+    assert error == (f"RunError: the savepoint in {folder} can't be read: Permission denied: {folder / 'chk-000001'}")
 
 
 @contextmanager
@@ -212,11 +212,11 @@ def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
     assert latest(LocalStorage(tmp_path)) == (None, [])  # but nobody goes on from it
     again = open_job(kept(given_up, tmp_path), tmp_path / "unused", "test")
     assert (again.resume, again.job.run) == (None, "third")
-    play = CoordinatorHarness(again.job, again.resume, again.epoch, again.first, again.leftovers)
-    play.ready()
-    play.wait(10)
-    play.acknowledge(again.first)
-    (delete,) = actions_of_type(play.tell(Stored(again.first)), Delete)
+    harness = CoordinatorHarness(again.job, again.resume, again.epoch, again.first, again.leftovers)
+    harness.ready()
+    harness.wait(10)
+    harness.acknowledge(again.first)
+    (delete,) = actions_of_type(harness.handle(Stored(again.first)), Delete)
     assert again.first > 1
     assert delete.names[0] == "chk-000001/manifest.json"
 

@@ -1,4 +1,4 @@
-"""Which region runs next, and which run again."""
+"""The order in which regions run, and which of them run again after a failure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedul
 
 @pytest.fixture
 def regions() -> RegionSchedule:
-    """Of a job with two, of two tasks each."""
+    """The schedule of a job with two regions of two tasks each."""
     job = make_job(count_words_to_text(), batch=True)
     assert len(job.plan.regions) == 2
     return RegionSchedule(job.topology)
 
 
 def run(regions: RegionSchedule) -> list[int]:
-    """Run what is next, all of it; which regions were."""
+    """Run all tasks of the regions that are next, and return those regions."""
     ran = []
     while (region := regions.next) is not None:
         regions.deploy(region)
@@ -38,7 +38,7 @@ def test_a_region_is_next_when_all_tasks_of_the_one_before_have_ended(regions: R
     assert regions.next == 1
 
 
-def test_a_task_that_says_twice_that_it_has_ended_counts_once(regions: RegionSchedule) -> None:
+def test_a_task_that_reports_its_end_twice_counts_once(regions: RegionSchedule) -> None:
     regions.deploy(0)
     first, second = regions.deployed()
     assert not regions.end(first)
@@ -60,7 +60,7 @@ def test_a_region_that_is_done_stays_done_when_workers_are_lost(regions: RegionS
     assert regions.all_done
 
 
-def test_all_regions_run_again_from_a_checkpoint_but_those_that_it_found_done(regions: RegionSchedule) -> None:
+def test_all_regions_run_again_from_a_checkpoint_except_those_it_records_as_done(regions: RegionSchedule) -> None:
     assert run(regions) == [0, 1]
     regions.rewind()
     assert run(regions) == [0, 1]

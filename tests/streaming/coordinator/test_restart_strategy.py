@@ -14,7 +14,7 @@ def raised(element: str, error: bytes = b"error", stage: int = 0) -> Failure:
 
 
 def delays(restarts: RestartStrategy, times: int, now: int = 0) -> list[float | None]:
-    """Seconds until the next try after each of some failures; None: given up."""
+    """The delay in seconds before the restart after each failure; None: the job fails."""
     verdicts = [restarts.failed(LOST, now) for _ in range(times)]
     return [verdict.delay / SECOND if isinstance(verdict, Restart) else None for verdict in verdicts]
 
@@ -24,7 +24,7 @@ def test_exponential_waits_twice_as_long_each_time_up_to_the_longest_and_gives_u
     assert delays(restarts, 6) == [1.0, 2.0, 4.0, 5.0, 5.0, None]
 
 
-def test_a_completed_checkpoint_begins_the_count_anew() -> None:
+def test_a_completed_checkpoint_resets_the_count() -> None:
     restarts = RestartStrategy(RestartSettings(attempts=2), retry_user_errors=True)
     assert delays(restarts, 2) == [1.0, 2.0]
     restarts.progressed()
@@ -45,7 +45,7 @@ def test_none_gives_up_at_once() -> None:
     assert delays(RestartStrategy(RestartSettings("none"), retry_user_errors=True), 1) == [None]
 
 
-def test_rate_gives_up_when_too_many_fall_into_its_interval() -> None:
+def test_rate_gives_up_when_too_many_failures_fall_into_its_interval() -> None:
     restarts = RestartStrategy(RestartSettings("rate", attempts=2, delay=1.0, interval=10.0), retry_user_errors=True)
     assert delays(restarts, 1, 0) == [1.0]
     assert delays(restarts, 1, 5 * SECOND) == [1.0]
@@ -54,7 +54,7 @@ def test_rate_gives_up_when_too_many_fall_into_its_interval() -> None:
     assert delays(restarts, 1, 14 * SECOND) == [None]  # progress is of no account here
 
 
-def test_the_same_error_on_the_same_element_twice_in_a_row_is_final() -> None:
+def test_two_consecutive_errors_of_one_kind_on_the_same_element_are_final() -> None:
     restarts = RestartStrategy(RestartSettings(attempts=100), retry_user_errors=True)
     assert isinstance(restarts.failed(raised("7"), 0), Restart)
     restarts.progressed()
@@ -72,7 +72,7 @@ def test_an_error_on_no_element_is_judged_by_the_strategy_alone() -> None:
     assert [isinstance(restarts.failed(raised(""), 0), Restart) for _ in range(4)] == [True, True, True, False]
 
 
-def test_where_errors_are_not_retried_lost_workers_are() -> None:
+def test_lost_workers_are_retried_even_if_errors_are_not() -> None:
     restarts = RestartStrategy(RestartSettings(), retry_user_errors=False)
     assert isinstance(restarts.failed(LOST, 0), Restart)
     assert isinstance(restarts.failed(raised("7"), 0), FailJob)

@@ -1,6 +1,6 @@
-"""A stop may be asked for at any moment: a job that is only starting, restoring or waiting to restart keeps it in mind.
+"""A stop request is honoured in every phase, also while a job starts, restores or waits for its restart.
 
-The workers here do as they should. Each history is played once for every place at which the stop can come.
+The workers here respond correctly. Each sequence of events is run once for every position of the stop request.
 """
 
 from __future__ import annotations
@@ -58,44 +58,44 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 )
 from tidegate.sdk.connectors.sinks import Committable
 
-KEPT = CheckpointSettings(directory="/somewhere", interval=10.0)
-NOWHERE = CheckpointSettings(interval=10.0)
+WITH_DIRECTORY = CheckpointSettings(directory="/somewhere", interval=10.0)
+WITHOUT_DIRECTORY = CheckpointSettings(interval=10.0)
 LIFE = 45.0
-"""Seconds after which whoever plays a job that nobody stops looks no further: it has had four checkpoints."""
+"""Seconds for which a job without a stop request is simulated: long enough for four checkpoints."""
 
 
-class Following(CoordinatorHarness):
-    """A job whose workers and store do at once what they are asked to, one thing after another, until it is over."""
+class SimulatedJob(CoordinatorHarness):
+    """A job whose workers and storage answer every request at once and in order."""
 
-    def __init__(self, job: Job, resume: Resume | None, epoch: int, meanwhile: dict[int, CoordinatorEvent]) -> None:
+    def __init__(self, job: Job, resume: Resume | None, epoch: int, injected: dict[int, CoordinatorEvent]) -> None:
         self.waiting: deque[CoordinatorEvent] = deque()
         self.deployed: set[TaskId] = set()
         self.ended: set[TaskId] = set()
         self.happened = 0
-        self.meanwhile = meanwhile
+        self.injected = injected
         super().__init__(job, resume, epoch)
 
-    def tell(self, event: CoordinatorEvent) -> list[Action]:
-        actions = super().tell(event)
+    def handle(self, event: CoordinatorEvent) -> list[Action]:
+        actions = super().handle(event)
         for action in actions:
             self.waiting += self.answers(action)
         return actions
 
     def follow(self) -> None:
-        """Until it is over, or has gone on for long enough. `meanwhile` happens before what would have been next."""
-        while not actions_of_type(self.said, Finish) and self.now < LIFE * 1_000_000:
+        """Handle events until the job finishes or `LIFE` seconds pass; `injected` maps positions to injected events."""
+        while not actions_of_type(self.actions, Finish) and self.now < LIFE * 1_000_000:
             self.happened += 1
-            if self.happened in self.meanwhile:
-                self.interfere(self.meanwhile[self.happened])
+            if self.happened in self.injected:
+                self.interfere(self.injected[self.happened])
             elif self.waiting:
-                self.tell(self.waiting.popleft())
+                self.handle(self.waiting.popleft())
             else:
                 self.wait(1.0)
 
     def interfere(self, event: CoordinatorEvent) -> None:
-        if isinstance(event, WorkerGone):  # what it would have said is not said any more
+        if isinstance(event, WorkerGone):
             event = WorkerGone(event.worker, self.attempt, event.reason)
-        self.tell(event)
+        self.handle(event)
 
     def answers(self, action: Action) -> list[CoordinatorEvent]:
         workers = range(self.job.settings.workers)
@@ -117,7 +117,7 @@ class Following(CoordinatorHarness):
         return []
 
     def silence(self) -> None:
-        """Workers say no more; what is being stored is stored."""
+        """Drop the workers' pending messages; writes to the storage complete."""
         self.waiting = deque(event for event in self.waiting if isinstance(event, Stored))
 
     def replies(self, worker: int, message: object) -> list[CoordinatorEvent]:
@@ -154,60 +154,62 @@ class Following(CoordinatorHarness):
         return FromWorker(worker, self.attempt, message)
 
 
-def undisturbed(job: Job) -> Following:
-    play = Following(job, None, 1, {})
-    play.follow()
-    return play
+def undisturbed(job: Job) -> SimulatedJob:
+    harness = SimulatedJob(job, None, 1, {})
+    harness.follow()
+    return harness
 
 
-def beginnings(checkpoints: CheckpointSettings) -> dict[str, Callable[[dict[int, CoordinatorEvent]], Following]]:
-    """Ways to begin: anew, and from a checkpoint that holds output yet to be committed."""
+def beginnings(checkpoints: CheckpointSettings) -> dict[str, Callable[[dict[int, CoordinatorEvent]], SimulatedJob]]:
+    """Ways to start a job: without state, and from a checkpoint with uncommitted output."""
     job = make_job(count_words_to_text(), checkpoints=checkpoints)
-    stored = next(store for store in actions_of_type(undisturbed(job).said, Store) if store.checkpoint == 1)
+    stored = next(store for store in actions_of_type(undisturbed(job).actions, Store) if store.checkpoint == 1)
     resume = resumed(job, loads(stored.data), "checkpoint 1")
     return {
-        "anew": lambda meanwhile: Following(job, None, 1, meanwhile),
-        "from-a-checkpoint": lambda meanwhile: Following(job, resume, 2, meanwhile),
+        "without-state": lambda injected: SimulatedJob(job, None, 1, injected),
+        "from-a-checkpoint": lambda injected: SimulatedJob(job, resume, 2, injected),
     }
 
 
 ASKED = {
-    "stop": (KEPT, StopJob(), "stopped"),
-    "drain": (KEPT, StopJob(drain=True), "finished"),
-    "into-a-savepoint": (NOWHERE, StopJob(savepoint="/saved"), "stopped"),
-    "nothing-kept": (NOWHERE, StopJob(), "finished"),
+    "stop": (WITH_DIRECTORY, StopJob(), "stopped"),
+    "drain": (WITH_DIRECTORY, StopJob(drain=True), "finished"),
+    "into-a-savepoint": (WITHOUT_DIRECTORY, StopJob(savepoint="/saved"), "stopped"),
+    "nothing-retained": (WITHOUT_DIRECTORY, StopJob(), "finished"),
 }
 
 
 @pytest.mark.parametrize("death", [False, True], ids=["in-peace", "with-a-death"])
-@pytest.mark.parametrize("begins", ["anew", "from-a-checkpoint"])
+@pytest.mark.parametrize("begins", ["without-state", "from-a-checkpoint"])
 @pytest.mark.parametrize("asked", ASKED)
-def test_a_stop_ends_the_job_whenever_it_comes_and_all_is_committed(asked: str, begins: str, death: bool) -> None:
+def test_a_stop_request_at_any_moment_ends_the_job_with_all_output_committed(
+    asked: str, begins: str, death: bool
+) -> None:
     checkpoints, stop, state = ASKED[asked]
     begin = beginnings(checkpoints)[begins]
-    length = begin({})
-    length.follow()
-    assert not actions_of_type(length.said, Finish)
-    for at in range(1, length.happened):
+    undisturbed_job = begin({})
+    undisturbed_job.follow()
+    assert not actions_of_type(undisturbed_job.actions, Finish)
+    for at in range(1, undisturbed_job.happened):
         for behind in (1, 4) if death else (0,):
-            meanwhile: dict[int, CoordinatorEvent] = {at: stop}
-            if death:  # while it stops, or after the stop was done
-                meanwhile[at + behind] = WorkerGone(1, 0, "killed by SIGKILL")
-            play = begin(meanwhile)
-            play.follow()
+            injected: dict[int, CoordinatorEvent] = {at: stop}
+            if death:  # during the stop, or after it
+                injected[at + behind] = WorkerGone(1, 0, "killed by SIGKILL")
+            harness = begin(injected)
+            harness.follow()
             where = f"the stop came before event {at}"
-            assert [finish.state for finish in actions_of_type(play.said, Finish)] == [state], where
-            assert [report.state for report in actions_of_type(play.said, Report)][-1] == "finishing", where
-            assert all_committed(play), where
+            assert [finish.state for finish in actions_of_type(harness.actions, Finish)] == [state], where
+            assert [report.state for report in actions_of_type(harness.actions, Report)][-1] == "finishing", where
+            assert all_committed(harness), where
 
 
-def all_committed(play: Following) -> bool:
-    """Whether every checkpoint that was stored has been committed, and none that was not."""
+def all_committed(harness: SimulatedJob) -> bool:
+    """True if exactly the stored checkpoints have been committed."""
     stored = {
         store.checkpoint
-        for store in actions_of_type(play.said, Store)
+        for store in actions_of_type(harness.actions, Store)
         if store.checkpoint != RECORDED and not store.directory
     }
-    commits = {commit.checkpoint for commit in messages_sent(play.said, Commit)}
-    begun = {1} if play.attempt > 1_000_000 else set()
+    commits = {commit.checkpoint for commit in messages_sent(harness.actions, Commit)}
+    begun = {1} if harness.attempt > 1_000_000 else set()
     return commits == stored | begun

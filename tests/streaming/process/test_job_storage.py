@@ -61,14 +61,14 @@ def asking(tmp_path: Path) -> Iterator[Asking]:
 
 def copy_of_a_savepoint(asking: Asking, target: Path) -> Store:
     """The action that a coordinator returns for a complete savepoint."""
-    play = CoordinatorHarness(make_job(windowed_counts, workers=1))
-    play.ready()
-    play.tell(TakeSavepoint(str(target)))
-    for task in play.tasks():
+    harness = CoordinatorHarness(make_job(windowed_counts, workers=1))
+    harness.ready()
+    harness.handle(TakeSavepoint(str(target)))
+    for task in harness.tasks():
         name = f"chk-000001/{task}.1.state"
         asking.slow.write(name, b"")
-        play.say(0, Acknowledge(1, task, StateHandle(((name, 0, 0),))))
-    (copy,) = [each for each in play.tell(Stored(1)) if isinstance(each, Store)]
+        harness.from_worker(0, Acknowledge(1, task, StateHandle(((name, 0, 0),))))
+    (copy,) = [each for each in harness.handle(Stored(1)) if isinstance(each, Store)]
     assert copy.directory == str(target)
     return copy
 

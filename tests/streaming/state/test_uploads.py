@@ -76,7 +76,7 @@ class Remote(IsolatedWorker):
         self.files = UploadingFileStore(self.slow, self.background, lambda: folder, room=room)  # type: ignore[arg-type]
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [message for message in self.told if isinstance(message, kind)]
+        return [message for message in self.reported if isinstance(message, kind)]
 
     def acknowledged(self, checkpoint: int) -> list[Acknowledge]:
         return [ack for ack in self.of(Acknowledge) if ack.checkpoint == checkpoint]

@@ -42,7 +42,7 @@ def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_t
         worker.on_message(CheckpointAborted(1))
     while worker.work():
         pass
-    assert [message.task for message in world.told if isinstance(message, TaskEnded)] == [task]
+    assert [message.task for message in world.reported if isinstance(message, TaskEnded)] == [task]
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -54,14 +54,14 @@ def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(
     worker.on_message(TriggerBarrier(2, "checkpoint"))
     worker.on_items(one, [Barrier(2)])
     worker.work()
-    told = [CheckpointAborted(2), TriggerBarrier(3, "checkpoint")]
-    for message in () if late else told:
+    messages = [CheckpointAborted(2), TriggerBarrier(3, "checkpoint")]
+    for message in () if late else messages:
         worker.on_message(message)
     worker.on_items(other, [Barrier(3)])
     worker.work()
-    for message in told if late else ():
+    for message in messages if late else ():
         worker.on_message(message)
     worker.on_items(one, [Barrier(3)])
     for _ in range(10):
         worker.work()
-    assert [message.checkpoint for message in world.told if isinstance(message, Acknowledge)] == [3]
+    assert [message.checkpoint for message in world.reported if isinstance(message, Acknowledge)] == [3]

@@ -58,14 +58,14 @@ def test_where_everything_is_idle_nobody_is_waited_for() -> None:
 
 
 def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
-    play = CoordinatorHarness(make_job(count_words_to_text(), workers=3, drift=5))
-    play.ready()
-    told = [
-        play.say(worker, Heartbeat((), MetricCells(), min_watermark=least))
+    harness = CoordinatorHarness(make_job(count_words_to_text(), workers=3, drift=5))
+    harness.ready()
+    responses = [
+        harness.from_worker(worker, Heartbeat((), MetricCells(), min_watermark=least))
         for worker, least in ((0, 30), (1, 20), (2, None))
     ]
-    told.append(play.say(0, Heartbeat((), MetricCells(), min_watermark=40)))
-    assert [messages_sent(actions, PeerWatermark) for actions in told] == [
+    responses.append(harness.from_worker(0, Heartbeat((), MetricCells(), min_watermark=40)))
+    assert [messages_sent(actions, PeerWatermark) for actions in responses] == [
         [PeerWatermark(MIN_MICROS)],
         [PeerWatermark(MIN_MICROS)],
         [PeerWatermark(20)],

@@ -78,7 +78,7 @@ def count_words_to_text(folder: str = "out") -> Callable[[tg.Pipeline], Any]:
 
 
 class CoordinatorHarness:
-    """A coordinator and its clock (µs). `said` accumulates its actions until `taken` returns them."""
+    """A coordinator and its clock (µs). `actions` accumulates its actions until `new_actions` returns them."""
 
     def __init__(
         self,
@@ -92,16 +92,16 @@ class CoordinatorHarness:
         self.now = 0
         self.attempt = (epoch - 1) * 1_000_000 + 1
         self.coordinator = Coordinator(job, resume, epoch, first, leftovers)
-        self.said: list[Action] = []
-        self.tell(Begin())
+        self.actions: list[Action] = []
+        self.handle(Begin())
 
-    def tell(self, event: CoordinatorEvent) -> list[Action]:
+    def handle(self, event: CoordinatorEvent) -> list[Action]:
         actions = self.coordinator.handle(event, self.now)
-        self.said += actions
+        self.actions += actions
         return actions
 
-    def say(self, worker: int, message: ToCoordinator, *, attempt: int | None = None) -> list[Action]:
-        return self.tell(FromWorker(worker, self.attempt if attempt is None else attempt, message))
+    def from_worker(self, worker: int, message: ToCoordinator, *, attempt: int | None = None) -> list[Action]:
+        return self.handle(FromWorker(worker, self.attempt if attempt is None else attempt, message))
 
     def wait(self, seconds: float) -> list[Action]:
         """Advance the clock, waking the coordinator whenever it asks to be woken."""
@@ -109,41 +109,41 @@ class CoordinatorHarness:
         done: list[Action] = []
         while (wake := self.coordinator.next_wake()) is not None and wake <= until:
             self.now = max(self.now, wake)
-            done += self.tell(Tick())
+            done += self.handle(Tick())
         self.now = until
         return done
 
-    def taken(self) -> list[Action]:
+    def new_actions(self) -> list[Action]:
         """The actions since the last call."""
-        said, self.said = self.said, []
-        return said
+        actions, self.actions = self.actions, []
+        return actions
 
     def tasks(self) -> list[TaskId]:
         """All tasks of the job."""
         topology = self.job.topology
         return [task for region in range(len(self.job.plan.regions)) for task in topology.tasks(region)]
 
-    # -- workers that work
+    # -- messages of correct workers
 
     def ready(self) -> list[Action]:
         """All workers start and list the splits of their sources on request."""
-        actions = self.tell(WorkersStarted(self.attempt))
+        actions = self.handle(WorkersStarted(self.attempt))
         for worker in range(self.job.settings.workers):
-            actions += self.say(worker, Ready())
+            actions += self.from_worker(worker, Ready())
         return actions + self.list_splits(actions)
 
     def list_splits(self, asked: Iterable[Action], count: int = 4) -> list[Action]:
         actions: list[Action] = []
         for request in messages_sent(asked, ListSplits):
             splits = tuple(AssignedSplit(f"split {n}", f"payload {n}".encode()) for n in range(count))
-            actions += self.say(0, SplitsListed(request.step, splits))
+            actions += self.from_worker(0, SplitsListed(request.step, splits))
         return actions
 
-    def clear_away(self, asked: Iterable[Action]) -> list[Action]:
-        """Sinks abort the output that they are asked to abort."""
+    def abort_output(self, asked: Iterable[Action]) -> list[Action]:
+        """Report that all requested aborts of output have succeeded."""
         actions: list[Action] = []
         for request in messages_sent(asked, AbortOutput):
-            actions += self.say(0, OutputAborted(request.step))
+            actions += self.from_worker(0, OutputAborted(request.step))
         return actions
 
     def acknowledge(
@@ -159,7 +159,7 @@ class CoordinatorHarness:
                 pieces = (Committable((task.index, checkpoint), prepared),)
                 output = (Prepared(writers[task.stage], pieces),)
             message = Acknowledge(checkpoint, task, handle, tuple(splits), output, ended)
-            actions += self.say(task.index, message)
+            actions += self.from_worker(task.index, message)
             splits = ()
         return actions
 
@@ -167,7 +167,7 @@ class CoordinatorHarness:
         """Report the end of these tasks, or of all."""
         actions: list[Action] = []
         for task in self.tasks() if tasks is None else tasks:
-            actions += self.say(task.index, TaskEnded(task))
+            actions += self.from_worker(task.index, TaskEnded(task))
         return actions
 
 

@@ -23,10 +23,10 @@ class IsolatedWorker:
         self.files: Any = DirectFileStore(self.storage)
         self.staged = StagedFileStore(self.storage)
         self.commits = InlineWork()
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
     def report(self, message: Any) -> None:
-        self.told.append(message)
+        self.reported.append(message)
 
     def send(self, *_: Any, flush: bool) -> None: ...
 

@@ -43,8 +43,8 @@ def submitted(directory: str, workers: int = 2) -> Submit:
     return Submit(Job("job", "run", plan, Settings(workers, False, True)), directory)
 
 
-class Recording:
-    """A coordinator that starts workers once and reports what happens; it ends the job when told to by `ends`."""
+class ReportingCoordinator:
+    """Starts workers once and reports their messages; the job finishes when every worker has ended its task."""
 
     def __init__(self, job: Job) -> None:
         self.workers = job.settings.workers
@@ -83,8 +83,8 @@ class Recording:
         return [*cancels, coordinator_io.StopWorkers(0.2), coordinator_io.Finish("finished")]
 
 
-class Restarting(Recording):
-    """Starts all anew when a worker has gone, twice."""
+class RestartingCoordinator(ReportingCoordinator):
+    """Restarts all workers when one has died, at most twice."""
 
     def lost(self, event: coordinator_io.WorkerGone) -> list[Action]:
         self.attempt += 1
@@ -96,26 +96,26 @@ class Restarting(Recording):
         ]
 
 
-class Telling(Recording):
-    """Tells how the job is doing more than a client hears that does not listen."""
+class FloodingCoordinator(ReportingCoordinator):
+    """Sends more progress reports than the sockets buffer for a client that does not read."""
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
-        told = super().handle(event, now)
+        actions = super().handle(event, now)
         match event:
             case coordinator_io.FromWorker(message=worker_messages.Decline(reason=number)):
                 status = worker_messages.TaskStatus(TaskId(0, 0), int(number), 0, 0.0, 0.0, 0.0, 0, "running")
                 return [coordinator_io.Progress((status,) * 2000, MetricCells())]
-        return told
+        return actions
 
 
 def wait_at_gate(folder: Path) -> None:
-    """Tell by one named pipe of this folder that something is about to be done, and wait until the other is opened."""
+    """Signal arrival through the named pipe `reached` of this folder, and wait until the pipe `gate` is opened."""
     for pipe, mode in (("reached", "wb"), ("gate", "rb")):
         with open(folder / pipe, mode):
             pass
 
 
-class Gated(LocalStorage):
+class GatedStorage(LocalStorage):
     """Waits at a gate before it creates a file."""
 
     def create(self, name: str, data: bytes) -> bool:
@@ -123,77 +123,79 @@ class Gated(LocalStorage):
         return super().create(name, data)
 
 
-class Outage(LocalStorage):
-    """For the first attempt it can't be known whose the directory is; to find out takes long the second time."""
+class UnreachableStorage(LocalStorage):
+    """The second and third fencing checks fail, as if the storage were unreachable; the third waits at a gate first."""
 
-    looks = 0
+    checks = 0
 
     def fenced(self) -> str:
-        self.looks += 1
-        if self.looks == 3:
+        self.checks += 1
+        if self.checks == 3:
             wait_at_gate(self.root.parent)
-        if self.looks in (2, 3):
+        if self.checks in (2, 3):
             raise ConnectionError("nobody there")
         return ""
 
 
-class Committing(Recording):
-    """Has two things done that only the job's own process may do; starts all anew when that is not known."""
+class RetryingCoordinator(ReportingCoordinator):
+    """Requests two aborts that need ownership of the directory; restarts the workers if ownership can't be checked."""
 
-    storage = Outage
+    storage = UnreachableStorage
     ready = 0
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
-        told = super().handle(event, now)
+        actions = super().handle(event, now)
         match event:
             case coordinator_io.FromWorker(attempt=attempt, message=worker_messages.Ready()):
                 self.ready += 1
                 if self.ready == self.workers:
-                    told += [coordinator_io.Send(0, worker_messages.AbortOutput(step, ("run",))) for step in range(2)]
+                    actions += [
+                        coordinator_io.Send(0, worker_messages.AbortOutput(step, ("run",))) for step in range(2)
+                    ]
                 elif attempt == 2 and self.ready == 2 * self.workers:
-                    told += self.finish()
+                    actions += self.finish()
             case coordinator_io.Unreachable(error=error):
                 self.attempt += 1
-                told += [coordinator_io.StartWorkers(self.attempt), coordinator_io.Report("restarting", error)]
-        return told
+                actions += [coordinator_io.StartWorkers(self.attempt), coordinator_io.Report("restarting", error)]
+        return actions
 
 
-class Storing(Recording):
-    """Stores a manifest when its workers are ready; it says what it hears, and starts anew when it is asked to stop."""
+class StoringCoordinator(ReportingCoordinator):
+    """Stores a manifest once its workers are ready; reports savepoint requests; restarts workers on a stop request."""
 
-    storage = Gated
+    storage = GatedStorage
     stored = False
     ready = 0
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
-        told = super().handle(event, now)
+        actions = super().handle(event, now)
         match event:
             case coordinator_io.FromWorker(message=worker_messages.Ready()):
                 self.ready += 1
                 if self.ready == self.workers:
-                    told.append(coordinator_io.Store(7, "chk-7/manifest.json", b"{}"))
+                    actions.append(coordinator_io.Store(7, "chk-7/manifest.json", b"{}"))
             case coordinator_io.TakeSavepoint(directory=directory):
-                told.append(coordinator_io.Report("running", f"heard {directory}"))
+                actions.append(coordinator_io.Report("running", f"received {directory}"))
             case coordinator_io.StopJob():
                 self.attempt += 1
-                told.append(coordinator_io.StartWorkers(self.attempt))
+                actions.append(coordinator_io.StartWorkers(self.attempt))
             case coordinator_io.Stored(error=error):
-                told.append(coordinator_io.Report("running", f"stored: {error or 'well'}"))
+                actions.append(coordinator_io.Report("running", f"stored: {error or 'well'}"))
                 self.stored = True
                 if self.attempt == 1:
-                    told += self.finish()
+                    actions += self.finish()
         if self.stored and self.ready == 2 * self.workers:
-            told += self.finish()
-        return told
+            actions += self.finish()
+        return actions
 
 
-class Faulty(Recording):
+class FaultyCoordinator(ReportingCoordinator):
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         raise ZeroDivisionError("of the coordinator's own")
 
 
-class Standing:
-    """A worker with nothing to do."""
+class IdleWorker:
+    """A worker without work; the base class of the others."""
 
     def __init__(self, job: Job, index: int, attempt: int, services: WorkerServices) -> None:
         self.job = job
@@ -207,10 +209,10 @@ class Standing:
         self.closed = isinstance(message, worker_messages.Cancel)
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
-        raise AssertionError("nobody sends")
+        raise AssertionError("no other worker sends")
 
     def on_credit(self, channel: ChannelId, credit: int) -> None:
-        raise AssertionError("nobody sends")
+        raise AssertionError("no other worker sends")
 
     def next_wake(self) -> int | None:
         return None
@@ -231,37 +233,37 @@ class Standing:
         return
 
     def go_on(self) -> None:
-        """Once all that it has said is on its way."""
+        """Continue after all earlier messages have been sent."""
 
     def close(self) -> None:
         return
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         self.services.report(worker_messages.Decline(0, TaskId(0, self.index), text))
 
     def end(self) -> None:
         self.services.report(worker_messages.TaskEnded(TaskId(0, self.index)))
 
 
-class Hearing(Standing):
-    """Says when it has heard a signal."""
+class SignalHandlingWorker(IdleWorker):
+    """Reports each signal that it handles."""
 
     def begin(self) -> None:
-        signal.signal(signal.SIGUSR1, self.hear)
+        signal.signal(signal.SIGUSR1, self.on_signal)
 
-    def hear(self, *_: object) -> None:
+    def on_signal(self, *_: object) -> None:
         assert isinstance(self.services, ProcessServices)
-        self.say("heard a signal")
+        self.report("handled a signal")
         self.services.control.push()  # the loop goes on waiting
 
 
-class Ring(Standing):
-    """Each sends more than a socket takes to the next, which gives credit back and says what has come."""
+class RingWorker(IdleWorker):
+    """Sends the next worker more than a socket buffers, grants credit for received blocks, and reports their order."""
 
     blocks = 100
 
     def begin(self) -> None:
-        self.came: list[int] = []
+        self.received: list[int] = []
         self.credit = 0
         to = (self.index + 1) % self.job.settings.workers
         for n in range(self.blocks):
@@ -273,50 +275,50 @@ class Ring(Standing):
         block, mark = items
         assert isinstance(block, Block)
         assert mark == CollectionStatus(block.values[0])
-        self.came.append(block.values[0])
+        self.received.append(block.values[0])
         self.services.grant(channel.source, channel, 1)
-        self.look()
+        self.report_when_done()
 
     def on_credit(self, channel: ChannelId, credit: int) -> None:
         assert channel.edge == 7
         self.credit += credit
-        self.look()
+        self.report_when_done()
 
-    def look(self) -> None:
-        if len(self.came) == self.credit == self.blocks:
-            self.say(f"in order: {self.came == list(range(self.blocks))}")
+    def report_when_done(self) -> None:
+        if len(self.received) == self.credit == self.blocks:
+            self.report(f"in order: {self.received == list(range(self.blocks))}")
             self.end()
 
 
-class Chatting(Standing):
+class ChattyWorker(IdleWorker):
     def begin(self) -> None:
         if self.index == 0:
             for n in range(300):
-                self.say(str(n))
+                self.report(str(n))
         self.end()
 
 
-class Printing(Standing):
+class PrintingWorker(IdleWorker):
     def begin(self) -> None:
         print(f"worker {self.index} prints", end="\n" if self.index else "")  # also without an end of line
         self.end()
 
 
-class KillingItself(Standing):
+class SelfKillingWorker(IdleWorker):
     def begin(self) -> None:
-        self.say("last words")
+        self.report("last words")
 
     def go_on(self) -> None:
         if self.index == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Babbling(Standing):
-    """Sends what is no message: bytes of no frame, or a message that only a client sends."""
+class InvalidFrameWorker(IdleWorker):
+    """Sends bytes that are not a frame; its subclass sends a message that only clients may send."""
 
     def begin(self) -> None:
         if self.index == 1:
-            self.say("last words")
+            self.report("last words")
 
     def go_on(self) -> None:
         assert isinstance(self.services, ProcessServices)
@@ -324,37 +326,37 @@ class Babbling(Standing):
             sock = socket(fileno=os.dup(self.services.control.fileno()))
             sock.setblocking(True)
             with sock:
-                sock.sendall(self.babble())
+                sock.sendall(self.invalid_bytes())
             signal.pause()
 
-    def babble(self) -> bytes:
+    def invalid_bytes(self) -> bytes:
         return b"no frame at all!"
 
 
-class Confused(Babbling):
-    def babble(self) -> bytes:
+class WrongMessageWorker(InvalidFrameWorker):
+    def invalid_bytes(self) -> bytes:
         body = pickle.dumps(coordinator_io.CancelJob())
         return struct.pack("<B3xI", CONTROL, len(body)) + body
 
 
-class Leaving(Standing):
+class ExitingWorker(IdleWorker):
     def begin(self) -> None:
         if self.index == 1:
-            self.say("last words" + "!" * (4 << 20))
+            self.report("last words" + "!" * (4 << 20))
 
     def go_on(self) -> None:
         if self.index == 1:
             os._exit(3)
 
 
-class Raising(Standing):
+class RaisingWorker(IdleWorker):
     def begin(self) -> None:
         if self.index == 1:
             raise KeyError("of the worker's own")
 
 
-class Deaf(Standing):
-    """Ends, and does not close when it is told to."""
+class UnresponsiveWorker(IdleWorker):
+    """Ends its task and ignores every message, including the request to close."""
 
     def begin(self) -> None:
         self.end()
@@ -363,8 +365,8 @@ class Deaf(Standing):
         return
 
 
-class Stuck(Standing):
-    """One is in a call that never ends; the other's process ends."""
+class BlockedWorker(IdleWorker):
+    """Worker 0 blocks in a call that never returns; worker 1's process exits."""
 
     def begin(self) -> None:
         if self.index == 1:
@@ -372,8 +374,8 @@ class Stuck(Standing):
         signal.pause()
 
 
-class Interrupted(Standing):
-    """Sends itself and the job's process what Ctrl-C sends to all processes of a terminal."""
+class InterruptingWorker(IdleWorker):
+    """Sends itself and the job's process SIGINT, as Ctrl-C in a terminal does."""
 
     def begin(self) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -381,13 +383,13 @@ class Interrupted(Standing):
         self.end()
 
 
-class Keeping(Standing):
-    """Uses the run's directory, where all see the same."""
+class DirectoryWorker(IdleWorker):
+    """Writes to the run's directory and reports its mode and path."""
 
     def begin(self) -> None:
         directory = self.services.directory()
         (directory / f"from-{self.index}").write_text("kept")
-        self.say(f"{oct(directory.stat().st_mode & 0o777)} {directory}")
+        self.report(f"{oct(directory.stat().st_mode & 0o777)} {directory}")
         self.end()
 
 
@@ -397,8 +399,8 @@ def main() -> None:
     submitted: Any = first_message(client)
     with run_directory(submitted.directory) as directory:
         storage = getattr(coordinator, "storage", None)
-        kept = storage and storage(directory.parent / "kept")
-        opened = Opened(submitted.job, storage=kept, fenced=getattr(kept, "fenced", lambda: ""))
+        opened_storage = storage and storage(directory.parent / "kept")
+        opened = Opened(submitted.job, storage=opened_storage, fenced=getattr(opened_storage, "fenced", lambda: ""))
         JobProcess(opened, directory, coordinator(submitted.job), client, worker).run()
 
 
