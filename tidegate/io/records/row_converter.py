@@ -38,7 +38,7 @@ class RowConverter:
 
     def __init__(self, sink: str, schema: Any = None, without: Sequence[str] = (), timezone: str | None = None) -> None:
         self.schema = schema
-        self._sink = sink
+        self.sink = sink
         self._without = tuple(without)
         self._zone = None if timezone is None else ZoneInfo(timezone)
         self._inferred = schema is None
@@ -57,7 +57,7 @@ class RowConverter:
             assert self._reader is not None
             columns = self._reader.columns(records)
         except NoRecord as error:
-            raise WriteError(f"{self._sink}: {shorten(error.element)} can't be written: {error.reason}") from None
+            raise WriteError(f"{self.sink}: {shorten(error.element)} can't be written: {error.reason}") from None
         arrays = [
             self._array(at, field, values, records) for at, (field, values) in enumerate(zip(self.schema, columns))
         ]
@@ -72,13 +72,26 @@ class RowConverter:
         try:
             return _array_of(values, field, self._converters[at])
         except _errors():
-            pass  # find out which
+            if self._widen(at, field, values):
+                return _array_of(values, self.schema.field(at), self._converters[at])
         for value, record in zip(values, records):
             try:
                 _array_of([value], field, self._converters[at])
             except _errors() as error:
                 raise self._unfit(field, value, record, error) from None
-        raise WriteError(f"{self._sink}: column {field.name!r} can't be written as {field.type}")
+        raise WriteError(f"{self.sink}: column {field.name!r} can't be written as {field.type}")
+
+    def _widen(self, at: int, field: Any, values: Sequence[Any]) -> bool:
+        """Infer the type of a column anew if the first elements had nothing but None in it; false if that fails."""
+        if not self._inferred or kind_of(field.type) != "null":
+            return False
+        try:
+            found = field.with_type(inferred_type(values, field.name, self._zone))
+        except _errors():
+            return False
+        self.schema = self.schema.set(at, found)
+        self._converters[at] = column_converter(found.type, self._zone)
+        return True
 
     def _unfit(self, field: Any, value: Any, record: Any, error: Exception) -> WriteError:
         cure = ""
@@ -90,7 +103,7 @@ class RowConverter:
             reason = f"{shorten(value, 60)} doesn't fit {field.type}"
         if self._inferred and not isinstance(error, NaiveTime):
             cure = ". The types of the columns were inferred from the first elements: give them with schema="
-        return WriteError(f"{self._sink}: column {field.name!r} of {shorten(record)}: {reason}{cure}")
+        return WriteError(f"{self.sink}: column {field.name!r} of {shorten(record)}: {reason}{cure}")
 
     def _infer(self, records: Sequence[Any]) -> Any:
         import pyarrow as pa
@@ -106,7 +119,7 @@ class RowConverter:
             except _errors() as error:
                 record = records[_odd_one(values)]
                 raise WriteError(
-                    f"{self._sink}: column {name!r} of {shorten(record)} has no type that can be inferred from the "
+                    f"{self.sink}: column {name!r} of {shorten(record)} has no type that can be inferred from the "
                     f"first elements: {error}. Give the types with schema="
                 ) from None
         return pa.schema(fields)

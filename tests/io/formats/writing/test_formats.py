@@ -247,6 +247,20 @@ def test_a_value_that_differs_from_the_first_ones_asks_for_a_schema(tmp_path: Pa
         attempt.close()
 
 
+@pytest.mark.parametrize("format", ["csv", "json", "parquet", "arrow"])
+def test_a_column_without_values_at_first_gets_its_type_from_the_first_value(tmp_path: Path, format: str) -> None:
+    rows: list[Any] = [{"n": n, "m": None if n < 3000 else f"m{n}"} for n in range(4000)]
+    write_and_commit(sink_of(format, f"{tmp_path}/part"), rows, block=1500)
+    found = all_rows(tmp_path, format)
+    assert [row["m"] or None for row in found] == [row["m"] for row in rows]
+
+
+def test_a_file_begun_before_the_type_of_a_column_was_known_asks_for_a_schema(tmp_path: Path) -> None:
+    sink = sink_of("parquet", f"{tmp_path}/part", row_group_buffer_size=1)
+    with pytest.raises(WriteError, match=r"had no value in the first elements.*Give the types with schema="):
+        write(sink, "run", [{"n": 1, "m": None}] * 1500 + [{"n": 1, "m": "x"}], block=1500)
+
+
 def test_json_refuses_what_json_has_no_form_for(tmp_path: Path) -> None:
     for value, reason in [
         (float("nan"), "Out of range float values are not JSON compliant"),

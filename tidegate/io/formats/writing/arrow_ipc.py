@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 from tidegate.io.file_sink.format import FileWriter
 from tidegate.io.formats.packages import need_pyarrow
-from tidegate.io.formats.writing.parquet import conformed, joined_schema
+from tidegate.io.formats.writing.parquet import conformed, joined_schema, table_of
 from tidegate.io.formats.writing.record_format import RecordBuffer, RecordFormat, check_codec
 from tidegate.io.records.row_converter import RowConverter
 
@@ -67,6 +67,7 @@ class _ArrowWriter(FileWriter):
         self._records = RecordBuffer(converter)
         self._file: BinaryIO | None = None
         self._writer: Any = None
+        self._schema: Any = None
 
     def add(self, values: Sequence[Any]) -> None:
         self._records.add(values)
@@ -76,15 +77,14 @@ class _ArrowWriter(FileWriter):
         self._file = file
 
     def flush(self) -> None:
-        import pyarrow as pa
-
         batches = self._records.drain()
         self.buffered = 0
         if self._writer is None and (batches or self._converter.schema is not None):
-            self._writer = _open_arrow(self._file, self._converter.schema, self._codec)
+            self._schema = self._converter.schema
+            self._writer = _open_arrow(self._file, self._schema, self._codec)
         if batches:
             # One batch of the many small ones, each of which would have its own buffers and metadata.
-            self._writer.write_table(pa.Table.from_batches(batches).combine_chunks())
+            self._writer.write_table(table_of(batches, self._schema, self._converter.sink).combine_chunks())
 
     def finish(self) -> None:
         self.flush()

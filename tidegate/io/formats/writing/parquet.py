@@ -80,14 +80,12 @@ class _ParquetWriter(FileWriter):
         self._file = file
 
     def flush(self) -> None:
-        import pyarrow as pa
-
         batches = self._records.drain()
         self.buffered = 0
         if self._writer is None and (batches or self._converter.schema is not None):
             self._writer = open_parquet(self._file, self._converter.schema, self._codec)
         if batches:
-            self._writer.write_table(pa.Table.from_batches(batches))
+            self._writer.write_table(table_of(batches, self._writer.schema, self._converter.sink))
 
     def finish(self) -> None:
         self.flush()
@@ -119,6 +117,20 @@ def joined_schema(schemas: Sequence[Any], sink: str) -> Any:
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise WriteError(
             f"{sink}: tasks inferred types from their first elements that don't fit one file: {error}. "
+            "Give the types with schema="
+        ) from None
+
+
+def table_of(batches: Sequence[Any], schema: Any, sink: str) -> Any:
+    """The table of record batches for a file with these columns. Batches of before the type of a column was known have
+    nulls in it. WriteError if it was not known when the file was begun."""
+    import pyarrow as pa
+
+    try:
+        return pa.Table.from_batches([conformed(batch, schema) for batch in batches])
+    except pa.ArrowException as error:
+        raise WriteError(
+            f"{sink}: a column of a file had no value in the first elements, so its type was not known: {error}. "
             "Give the types with schema="
         ) from None
 
