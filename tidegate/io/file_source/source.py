@@ -1,7 +1,7 @@
 """`FileSource`: the files that match some patterns, in one format.
 
-A split is a part of a large file, if the format allows it, or several small files, so that ten thousand small files make
-few splits. Only the first file is opened before the run, or all files if the schemas are to be united.
+A split is a part of a large file, if the format allows it, or several small files, so that ten thousand small files
+make few splits. Only the first file is opened before the run, or all files if the schemas are to be united.
 """
 
 from __future__ import annotations

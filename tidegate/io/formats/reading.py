@@ -282,8 +282,9 @@ class ReadFromJson(ReadFromFiles):
     - `max_record_bytes`: a longer line is a bad record.
     - `encoding`: of the text.
 
-    With `as_=dict` and without a schema, elements are the objects as they are. Otherwise, columns and types are inferred
-    from the first 256 KiB, unless they are given; a line with others is a bad record. A missing member is None.
+    With `as_=dict` and without a schema, elements are the objects as they are. Otherwise, columns and types are
+    inferred from the first 256 KiB, unless they are given; a line with others is a bad record. A missing member is
+    None.
     """
 
     def __init__(
