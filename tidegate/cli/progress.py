@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.errors import visible
@@ -71,6 +71,7 @@ class Display:
         self._started = time.monotonic()
         self._rates = Rates()
         self._checkpoint = ""
+        self._calls: list[str] = []
         self._runner_message = ""
         self._stages: Callable[[], list[StageProgress]] = list
         self._stage_times = StageTimes()
@@ -132,12 +133,14 @@ class Display:
     def _sample(self) -> None:
         if self._results is not None:
             try:
-                found = self._results().query("elements_out", namespace=ENGINE)
+                results = self._results()
+                found = results.query("elements_out", namespace=ENGINE)
                 checkpoint = {
                     result.key.name: result.value
-                    for result in self._results().query(namespace=ENGINE, step="")
+                    for result in results.query(namespace=ENGINE, step="")
                     if result.key.name.startswith("checkpoint") or result.key.name == "sources_paused"
                 }
+                self._calls = list(_calls_in_flight(results))
             except RuntimeError:  # the run added a metric during the query; the next sample will succeed
                 return
             self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
@@ -148,7 +151,9 @@ class Display:
         busiest = max(self._rates.counts.values(), default=0)
         counted = f", {busiest:,} elements in the busiest step" if busiest else ""
         slow = f", most time in {visible(slowest)}" if (slowest := self._profiler.slowest()) else ""
-        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{slow}{self._runner_message}"
+        calls = "".join(f", {visible(told)}" for told in self._calls)
+        took = _clock(time.monotonic() - self._started)
+        return f"{visible(self._name)}: {took}{counted}{slow}{calls}{self._runner_message}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.markup import escape
@@ -167,7 +172,8 @@ class Display:
             for name in ("busy", "idle", "held back", "behind"):
                 table.add_column(name, justify="right")
         slowest = self._profiler.slowest()
-        captions = [part for part in (slowest and f"most time in {visible(slowest)}", self._checkpoint) if part]
+        captions = [*map(visible, self._calls)]
+        captions += [part for part in (slowest and f"most time in {visible(slowest)}", self._checkpoint) if part]
         if captions:
             table.caption = escape("\n".join(captions))
             table.caption_justify = "left"
@@ -257,6 +263,16 @@ class StageTimes:
             behind = "" if now.behind is None else _length(now.behind)
             texts = f"{times[0] / total:.0%}", f"{times[1] / total:.0%}", f"{times[2] / total:.0%}", behind
             self.by_step.update(dict.fromkeys(now.steps, texts))
+
+
+def _calls_in_flight(results: MetricResults) -> Iterator[str]:
+    """For each step that waits for calls outside the pipeline: how many, and how long they take."""
+    durations = {result.key.step: result.value for result in results.query("call_seconds", namespace=ENGINE)}
+    for result in results.query("calls_in_flight", namespace=ENGINE):
+        took = durations.get(result.key.step)
+        if result.value > 0:
+            told = "" if took is None else f", {took.mean:.2g} s each, {took.max:.2g} s at most"
+            yield f"{result.value:,} calls of {result.key.step!r} in flight{told}"
 
 
 def _of_checkpoint(metrics: Mapping[str, float]) -> str:

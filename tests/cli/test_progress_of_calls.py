@@ -1,0 +1,41 @@
+"""While a run waits for calls outside the pipeline, its progress says for how many, and how long they take."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from tidegate.cli.progress import Display
+from tidegate.sdk.metrics import ENGINE, DistributionResult, MetricCells, MetricKey
+from tidegate.sdk.portable.model import Pipeline
+from tidegate.sdk.portable.seal import this_environment
+
+
+def shown(cells: MetricCells) -> tuple[str, str]:
+    """The line and the table of a run with these metrics."""
+    display = Display(Pipeline((), (), this_environment(), name="p"))
+    display.watch(cells)
+    display._sample()
+    out: Any = StringIO()
+    Console(file=out, width=100).print(display._table(40))
+    return display._line(), out.getvalue()
+
+
+def calling(in_flight: int) -> MetricCells:
+    cells = MetricCells()
+    cells.count(MetricKey("ask", ENGINE, "elements_out"), 7)
+    cells.count(MetricKey("ask", ENGINE, "calls_in_flight"), in_flight)
+    cells.distributions[MetricKey("ask", ENGINE, "call_seconds")] = DistributionResult(4, 2.0, 0.1, 1.25)
+    return cells
+
+
+def test_calls_in_flight_are_shown_with_how_long_they_take() -> None:
+    for text in shown(calling(1200)):
+        assert "1,200 calls of 'ask' in flight, 0.5 s each, 1.2 s at most" in " ".join(text.split())
+
+
+def test_without_calls_nothing_is_said_of_them() -> None:
+    for text in shown(calling(0)):
+        assert "calls" not in text
