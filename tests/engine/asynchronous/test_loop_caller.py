@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 
 import tidegate as tg
 from tidegate.runners.engine.asynchronous.caller import LoopCaller
+from tidegate.runners.engine.asynchronous.loop_thread import suspended_loop
 from tidegate.runners.engine.asynchronous.outcomes import Completed
+from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.async_calls import AsyncCalls
 
@@ -141,3 +145,61 @@ def test_a_client_belongs_to_the_loop_that_awaits_it() -> None:
     with calling(Client()) as called:
         called.caller.submit([(0, 0)])
         assert called.wait(1) == {0: True}
+
+
+# ---- forks
+
+
+def test_the_thread_is_gone_for_a_fork_and_calls_in_flight_go_on_after_it() -> None:
+    opened = asyncio.Event()
+    alone = can_fork()  # not if pytest or another test has threads
+
+    async def waiting(x: int) -> int:
+        if x:
+            opened.set()
+        await opened.wait()
+        return x
+
+    with calling(waiting) as called:
+        called.caller.submit([(0, 0)])
+        for round in range(20):
+            with suspended_loop():
+                assert own_threads() == []
+                if alone:
+                    assert can_fork()
+                    child = os.fork()
+                    if child == 0:
+                        os._exit(round)
+                    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == round
+            assert own_threads() == ["tidegate-calls"]
+        with suspended_loop():
+            called.caller.submit([(1, 1)])
+        assert called.wait(2) == {0: 0, 1: 1}
+
+
+def test_a_function_that_keeps_the_loop_busy_is_not_waited_for() -> None:
+    begun, ends = threading.Event(), threading.Event()
+
+    async def busy(x: int) -> int:
+        if x == 0:
+            begun.set()
+            ends.wait(PATIENCE)
+        return x
+
+    with calling(busy) as called:
+        called.caller.submit([(0, 0)])
+        assert begun.wait(PATIENCE)
+        before = time.monotonic()
+        with suspended_loop():
+            assert own_threads() == ["tidegate-calls"]
+            assert not can_fork()
+        assert time.monotonic() - before < PATIENCE
+        ends.set()
+        called.caller.submit([(1, 1)])
+        assert called.wait(2) == {0: 0, 1: 1}
+
+
+def test_a_loop_without_users_is_not_started_for_a_fork() -> None:
+    with suspended_loop():
+        assert own_threads() == []
+    assert own_threads() == []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
+from tidegate.runners.engine.asynchronous.loop_thread import suspended_loop
 from tidegate.runners.engine.rescale import KeyFilter, rescaled
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators
@@ -57,12 +58,14 @@ class MemoryBackend:
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
-        forks = self._forks and can_fork()
-        # While a thread commits or uploads, the worker has to write the state itself: let that be the changes alone.
-        keys, base = self._changes.since(checkpoint, operators, whole=whole, postpone=self._forks and not forks)
-        if forks and worth_a_fork(operators, keys) and (path := self._files.begin(name)) is not None:
-            writer: Capture = ForkedWriter(operators, keys, path, name, self._files)
-        else:
+        writer: Capture | None = None
+        with suspended_loop() if self._forks else nullcontext():
+            forks = self._forks and can_fork()
+            # While a thread commits or uploads, the worker has to write the state itself: let that be the changes alone.
+            keys, base = self._changes.since(checkpoint, operators, whole=whole, postpone=self._forks and not forks)
+            if forks and worth_a_fork(operators, keys) and (path := self._files.begin(name)) is not None:
+                writer = ForkedWriter(operators, keys, path, name, self._files)
+        if writer is None:
             with _no_garbage_collection():
                 snapshots = list(snapshots_of(operators, looked_up(keys)))
             if not snapshots and not base:
