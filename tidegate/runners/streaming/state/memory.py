@@ -61,7 +61,8 @@ class MemoryBackend:
         writer: Capture | None = None
         with suspended_loop() if self._forks else nullcontext():
             forks = self._forks and can_fork()
-            # While a thread commits or uploads, the worker has to write the state itself: let that be the changes alone.
+            # While a thread commits or uploads, the worker has to write the state itself: let that be the changes
+            # alone.
             keys, base = self._changes.since(checkpoint, operators, whole=whole, postpone=self._forks and not forks)
             if forks and worth_a_fork(operators, keys) and (path := self._files.begin(name)) is not None:
                 writer = ForkedWriter(operators, keys, path, name, self._files)
