@@ -22,6 +22,7 @@ from tidegate.io.formats.writing.transforms import (
     WriteToJson,
     WriteToParquet,
 )
+from tidegate.io.generators.async_iterators import FromAsyncIterator
 from tidegate.io.generators.iterables import FromIterable
 from tidegate.io.generators.sequence import GenerateSequence
 from tidegate.io.generators.socket_lines import ReadFromSocket
@@ -47,6 +48,7 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PositionLost
 
 __all__ = [
+    "FromAsyncIterator",
     "FromIterable",
     "GenerateSequence",
     "MatchAll",

@@ -77,7 +77,7 @@ def test_a_parameter_with_a_default_is_the_authors() -> None:
 def test_an_iterable_that_became_shorter_is_refused_when_resuming(bounded: bool) -> None:
     source = IterableSource(squares, bounded)
     reader = source.reader(source.splits(1)[0], 11)
-    with pytest.raises(tg.ReadError, match="squares yielded 10 elements, but 11 had been read before"):
+    with pytest.raises(tg.io.PositionLost, match="squares yielded 10 elements, but 11 had been read before"):
         read_until(reader, lambda found, end: end)
 
 

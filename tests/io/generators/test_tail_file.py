@@ -152,7 +152,9 @@ def test_a_file_that_is_rotated_or_truncated_is_refused(
     assert available(tail) == ["a", "b"]
     position = tail.position()
     change(log)
-    with pytest.raises(tg.ReadError, match=f"app.log ({message}).*after it had been read to byte 4.*rotation='follow'"):
+    with pytest.raises(
+        tg.io.PositionLost, match=f"app.log ({message}).*after it had been read to byte 4.*rotation='follow'"
+    ):
         available(tail if running else reader(log, position, allow_missing=True))
 
 
@@ -163,7 +165,7 @@ def test_another_file_with_the_same_inode_is_noticed_by_its_first_bytes(tmp_path
     available(first)
     position = first.position()
     rewrite(log)
-    with pytest.raises(tg.ReadError, match="is another file now"):
+    with pytest.raises(tg.io.PositionLost, match="is another file now"):
         reader(log, position)
 
 
@@ -219,7 +221,7 @@ def test_a_rotated_file_that_is_gone_is_refused(tmp_path: Path) -> None:
     first.read(1)
     log.unlink()
     append(log, "c\n")
-    with pytest.raises(tg.ReadError, match="is not in its folder any more, under no rotated name"):
+    with pytest.raises(tg.io.PositionLost, match="is not in its folder any more, under no rotated name"):
         reader(log, first.position(), rotation="follow")
 
 
@@ -234,7 +236,7 @@ def test_a_file_that_was_compressed_before_it_was_read_is_refused(tmp_path: Path
         file.write(b"b\n")
     os.utime(tmp_path / "app.log.1.gz", (1001, 1001))
     append(log, "c\n")
-    with pytest.raises(tg.ReadError, match=r"app\.log\.1\.gz was rotated and compressed before it was read"):
+    with pytest.raises(tg.io.PositionLost, match=r"app\.log\.1\.gz was rotated and compressed before it was read"):
         available(tail)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import BuildError, ReadError, shorten
+from tidegate.sdk.errors import BuildError, PositionLost, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Read, ReadOptions
 from tidegate.sdk.steps.transform import PTransform
@@ -170,16 +170,16 @@ def check_factory(fn: Any, of: str, what: str) -> None:
             f"{of} needs a function that returns {what}, not {shorten(fn, 60)}: a run may have to start again, "
             f"and an iterator can be read only once{advice}"
         )
-    if _required(fn) > 1:
+    if (parameters := _required_parameters(fn)) > 1:
         raise BuildError(
-            f"{of}: {name_of(fn)} has {_required(fn)} parameters. It is called without arguments, or, if it has one "
+            f"{of}: {name_of(fn)} has {parameters} parameters. It is called without arguments, or, if it has one "
             "parameter, with the number of elements to skip"
         )
 
 
 def resumed(fn: Callable[..., Iterable[Any]], count: int) -> Iterator[Any]:
     """The iterator of `fn`, behind its first `count` elements."""
-    if _required(fn):
+    if requires_skip(fn):
         return iter(fn(count))
     iterator = iter(fn())
     found = sum(1 for _ in itertools.islice(iterator, count))
@@ -188,9 +188,14 @@ def resumed(fn: Callable[..., Iterable[Any]], count: int) -> Iterator[Any]:
     return iterator
 
 
-def too_short(fn: Any, found: int, count: int) -> ReadError:
+def requires_skip(fn: Any) -> bool:
+    """Whether a function is called with the number of elements to skip."""
+    return _required_parameters(fn) > 0
+
+
+def too_short(fn: Any, found: int, count: int) -> PositionLost:
     """The error for an iterable that ends before the position to resume at."""
-    return ReadError(
+    return PositionLost(
         f"{name_of(fn)} yielded {found:,} elements, but {count:,} had been read before: a run can only resume if the "
         "function returns the same elements each time"
     )
@@ -202,7 +207,7 @@ def close_iterator(iterator: Any) -> None:
         close()
 
 
-def _required(fn: Any) -> int:
+def _required_parameters(fn: Any) -> int:
     """How many arguments a function can't be called without."""
     try:
         parameters = inspect.signature(fn).parameters.values()

@@ -14,7 +14,7 @@ from tidegate.io.byte_streams import PIECE, DecodeErrors
 from tidegate.io.generators.lines import MAX_LINE_BYTES, LineBuffer, check_lines
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import BuildError, ReadError, shorten
+from tidegate.sdk.errors import BuildError, PositionLost, ReadError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Read, ReadOptions
 from tidegate.sdk.steps.transform import PTransform
@@ -278,15 +278,15 @@ class _TailReader(Reader[str]):
 
     def _check_readable(self, path: str) -> None:
         if path != self._source.path and path.endswith(_PACKED):
-            raise ReadError(
+            raise PositionLost(
                 f"{path} was rotated and compressed before it was read. Rotate with a delay before compressing "
                 "(delaycompress), or decompress it so that the run can go on"
             )
 
-    def _lost(self, what: str, offset: int | None = None) -> ReadError:
+    def _lost(self, what: str, offset: int | None = None) -> PositionLost:
         advice = "" if self._source.rotation == "follow" else ". If it is rotated, say rotation='follow'"
         offset = self._buffer.consumed if offset is None else offset
-        return ReadError(f"{self._source.path} {what}, after it had been read to byte {offset:,}{advice}")
+        return PositionLost(f"{self._source.path} {what}, after it had been read to byte {offset:,}{advice}")
 
     def _new_buffer(self, consumed: int) -> LineBuffer:
         source = self._source
