@@ -1,1 +1,1 @@
-"""The contract, rule by rule: what every runner must do, run on each runner there is."""
+"""The contract, rule by rule, tested on every runner."""

@@ -5,10 +5,10 @@ and 3 workers too, and with 2 and 3 workers that have next to no memory: blocks 
 element exceeds, and live state in RocksDB. `--streaming-workers all` runs every test with each number of workers,
 `--streaming-memory tiny` every test, with 2 and 3 workers, with next to no memory.
 
-A test that asks for a `stream_runner` is made for those that run bounded data only too: there it passes if the runner
-refuses, by name and before it runs anything, what the test asks of it.
+A test with a `stream_runner` is also generated for runners of bounded data only: there it passes if the runner refuses
+the pipeline, by name and before it runs anything.
 
-All are tested always. `TIDEGATE_TEST_RUNNERS=direct` or, where the plugin is loaded, `--tidegate-runner` choose.
+By default all runners are tested; `TIDEGATE_TEST_RUNNERS=direct` or, with the plugin, `--tidegate-runner` selects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Workers:
     number: int
     sample: int = 1
     tiny: bool = False
-    """Whether they have next to no memory."""
+    """True if they have next to no memory."""
 
 
 WORKERS: Final = {
@@ -47,17 +47,17 @@ WORKERS: Final = {
     "streaming-2-tiny": Workers(2, sample=8, tiny=True),
     "streaming-3-tiny": Workers(3, sample=8, tiny=True),
 }
-"""By the name that stands in the ids of tests."""
+"""By the name used in the ids of tests."""
 TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_backend": "rocksdb"}
 """Settings of workers with next to no memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "refused(runner): the test passes if this runner refuses what it asks for")
+    config.addinivalue_line("markers", "refused(runner): the test passes if this runner refuses its pipeline")
 
 
 def chosen(config: pytest.Config) -> list[str]:
-    """The runners asked for, as far as there are such."""
+    """The selected runners, in their usual order."""
     asked = config.getoption("--tidegate-runner", default=[]) or os.environ.get("TIDEGATE_TEST_RUNNERS", ALWAYS).split(
         ","
     )
@@ -70,7 +70,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "runner" in metafunc.fixturenames:
         metafunc.parametrize("runner", running(names), indirect=True, scope="session")
     if "stream_runner" in metafunc.fixturenames:
-        # Of a property one refusal would be found as an example that fails, and made smaller.
+        # Hypothesis would report the refusal of a property as a failing example, and shrink it.
         refusing = [] if hasattr(metafunc.function, "hypothesis") else bounded_only
         refused = [pytest.param(name, marks=pytest.mark.refused(name)) for name in refusing]
         streams = running(name for name in names if name not in BOUNDED_ONLY)
@@ -80,13 +80,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def running(names: Iterable[str]) -> list[Any]:
-    """Runners as parameters; what runs on Spark is run by one of xdist's workers."""
+    """Runners as parameters; tests on Spark run in a single xdist worker."""
     every = [each for name in names for each in (WORKERS if name == "streaming" else [name])]
     return [pytest.param(name, marks=[pytest.mark.xdist_group("spark")] if name == "spark" else []) for name in every]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave a sample of the tests on some workers: as it goes by the tests' names, it is always the same."""
+    """Deselect all but a sample of the tests for some configurations; it depends on the tests' names alone."""
     all_workers = config.getoption("--streaming-workers") == "all"
     tiny_memory = config.getoption("--streaming-memory") == "tiny"
 
@@ -104,15 +104,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def workers_of(item: pytest.Item) -> Workers | None:
-    """The workers of the streaming runner in a test of this folder; None where it is another runner's."""
+    """The streaming workers that a test of this folder runs on; None on other runners."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     name = parameters.get("runner", parameters.get("stream_runner"))
-    return WORKERS.get(name) if isinstance(name, str) else None  # elsewhere the word has other meanings
+    return WORKERS.get(name) if isinstance(name, str) else None  # other folders use the parameter for other things
 
 
 @pytest.fixture(autouse=True)
 def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The streaming runner finds as many processors as it is to have workers, and as little memory."""
+    """Set the number of processors and the memory that the streaming runner finds."""
     workers = workers_of(request.node)
     if workers is None:
         return
@@ -124,7 +124,7 @@ def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """A test that is `refused` passes if the runner named refuses it."""
+    """A test marked `refused` passes if the named runner refuses it."""
     marker = pyfuncitem.get_closest_marker("refused")
     if marker is None:
         return (yield)

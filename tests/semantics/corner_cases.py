@@ -26,7 +26,7 @@ EARLIEST, LATEST = tg.TimestampCombiner.EARLIEST, tg.TimestampCombiner.LATEST
 
 @dataclass(frozen=True)
 class Case:
-    """One corner: `into` are the arguments of WindowInto, `group` what groups (GroupByKey if None)."""
+    """One corner case: `into` are the arguments of WindowInto, `group` is the grouping (None: GroupByKey)."""
 
     name: str
     into: dict[str, Any]
@@ -67,7 +67,7 @@ def micros(n: int) -> tg.Timestamp:
 
 
 class ByName(tg.WindowAssigner):
-    """An assigner that looks at the element: one of its own windows for those it knows, none for the rest."""
+    """An assigner that depends on the element: known elements get a window of their own type, all others none."""
 
     def assign(self, timestamp: tg.Timestamp, element: Any) -> Iterable[tg.BoundedWindow]:
         _, value = element
@@ -76,7 +76,7 @@ class ByName(tg.WindowAssigner):
 
 @dataclass(frozen=True, order=True)
 class Trip(tg.BoundedWindow):
-    """A window of the author's own."""
+    """A user-defined window type."""
 
     end: tg.Timestamp
     name: str

@@ -149,7 +149,7 @@ def test_an_unbounded_group_without_windows_is_refused_naming_the_step() -> None
     assert "'by key'" in str(caught.value)
 
 
-def test_bounded_and_unbounded_steps_keep_to_their_own_rules_in_one_pipeline(stream_runner: str) -> None:
+def test_bounded_and_unbounded_steps_follow_their_own_rules_in_one_pipeline(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         table = pipeline | tg.Create([tg.TimestampedValue(("k", n), at) for n, at in SHUFFLED])
         counted = table | tg.WindowInto(tg.CountWindows(6)) | tg.GroupByKey()

@@ -31,7 +31,7 @@ class Mean(tg.CombineFn[float, tuple[float, int], float]):
 
 
 def spread(values: Iterable[int]) -> int:
-    """Wrong if it is ever given its own results."""
+    """Returns wrong results if it is ever applied to its own results."""
     found = list(values)
     return 100 * len(found) + max(found) - min(found)
 
@@ -59,7 +59,7 @@ def test_combiners_give_one_result_per_key(runner: str, combiner: Any, expected:
 
 
 @pytest.mark.parametrize("combiner", [list, tuple], ids=["list", "tuple"])
-def test_list_and_tuple_hold_all_values(runner: str, combiner: Any) -> None:
+def test_list_and_tuple_collect_all_values(runner: str, combiner: Any) -> None:
     with TestPipeline(runner) as pipeline:
         combined = pipeline | tg.Create(PAIRS) | tg.CombinePerKey(combiner)
         kept = combined | tg.MapTuple(lambda key, values: (key, type(values).__name__, sorted(values)))
@@ -86,7 +86,7 @@ def test_sessions_that_merge_merge_their_accumulators(stream_runner: str) -> Non
     assert found == [on_time(3.0, (0, 25))]
 
 
-def test_a_processing_time_trigger_combines_what_has_come(stream_runner: str) -> None:
+def test_a_processing_time_trigger_combines_the_elements_so_far(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterProcessingTime(1)), accumulation=tg.DISCARDING)
     found = panes_of_script(
         stream_runner, [(1, 1), (2, 2), AdvanceClock(1), (3, 3), Watermark(10)], into, tg.CombinePerKey(sum)
@@ -200,7 +200,7 @@ def test_checks_try_a_combine_fn_with_arguments() -> None:
             pipeline.run()
 
 
-def test_what_a_trial_raises_names_the_method() -> None:
+def test_an_error_in_a_trial_names_the_method() -> None:
     class Unmerged(Mean):
         def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
             raise ZeroDivisionError("never merged")
@@ -213,7 +213,7 @@ def test_what_a_trial_raises_names_the_method() -> None:
 
 
 class Weighted(tg.CombineFn[int, int, int]):
-    """A combiner with an argument, and without a `compact` of its own."""
+    """A combiner with an argument and without a `compact`."""
 
     def create_accumulator(self, weight: int) -> int:
         return 0
@@ -228,7 +228,7 @@ class Weighted(tg.CombineFn[int, int, int]):
         return accumulator
 
 
-def test_a_combiner_with_an_argument_needs_no_compact_of_its_own(runner: str) -> None:
+def test_a_combiner_with_an_argument_needs_no_compact(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         pairs = pipeline | tg.Create([("a", 1), ("a", 2), ("b", 3)])
         assert_that(pairs | tg.CombinePerKey(Weighted(), 3), equal_to([("a", 9), ("b", 9)]))
@@ -269,7 +269,7 @@ class Widest(tg.CombineFn[Any, list[Any], Any]):
     ids=["max", "min", "plain", "associative", "tuple", "CombineFn", "sum", "len", "list", "tuple with identity"],
 )
 @pytest.mark.parametrize("as_values", [False, True], ids=["CombinePerKey", "GroupByKey and CombineValues"])
-def test_an_empty_on_time_pane_gives_the_result_of_no_input_or_nothing(
+def test_an_empty_on_time_pane_emits_the_result_of_no_input_or_is_skipped(
     stream_runner: str, combiner: Any, empty: list[Any], as_values: bool
 ) -> None:
     into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(1)), accumulation=tg.DISCARDING)

@@ -51,7 +51,7 @@ def elements_of(script: Iterable[Any]) -> list[Any]:
 
 
 def is_in_order(case: Case) -> bool:
-    """Whether a script is what a run of bounded data is: elements in timestamp order, then the end."""
+    """True if a script is equivalent to bounded data: elements in timestamp order, then the end."""
     elements = elements_of(case.script)
     times = [tg.Timestamp.of(at) for _, at, *_ in elements]
     match case.script[len(elements) :]:
@@ -72,6 +72,6 @@ def test_corners_that_bounded_data_shows(runner: str) -> None:
     assert len(IN_ORDER) >= 50
 
 
-def test_every_corner_gives_on_bounded_data_what_it_gives_on_direct(bounded_only_runner: str) -> None:
+def test_every_corner_case_has_the_same_result_on_bounded_data_as_on_direct(bounded_only_runner: str) -> None:
     found, wanted = (bounded(name, CASES) for name in (bounded_only_runner, "direct"))
     assert {name: ran.panes for name, ran in found.items()} == {name: ran.panes for name, ran in wanted.items()}

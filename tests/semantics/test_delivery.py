@@ -1,4 +1,4 @@
-"""SEMANTICS, Delivery, as far as a run on machines that do not fail shows it: what fails leaves nothing behind."""
+"""SEMANTICS, Delivery, for runs on machines that do not fail: a failed run leaves no output behind."""
 
 from __future__ import annotations
 

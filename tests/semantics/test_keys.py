@@ -113,7 +113,7 @@ def test_an_unhashable_key_is_refused_naming_the_step(runner: str) -> None:
 
 
 class Money:
-    """A type of the author's own, whose coder says how it is compared."""
+    """A user-defined type whose coder determines how values are compared."""
 
     def __init__(self, cents: int, note: str = "") -> None:
         self.cents = cents

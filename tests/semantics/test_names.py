@@ -12,7 +12,7 @@ def test_accumulation_and_timestamp_combiners() -> None:
     assert [c.name for c in tg.TimestampCombiner] == ["END_OF_WINDOW", "EARLIEST", "LATEST"]
 
 
-def test_what_a_dofn_may_ask_for_is_on_dofn() -> None:
+def test_the_parameters_of_a_dofn_are_attributes_of_dofn() -> None:
     for name in (
         "ElementParam",
         "KeyParam",

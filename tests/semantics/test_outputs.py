@@ -1,4 +1,4 @@
-"""SEMANTICS, Keys, outputs, delivery: an output belongs to the step that declares it, whatever others call theirs."""
+"""SEMANTICS, Keys, outputs, delivery: an output belongs to the step that declares it, even if others share its tag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SEEN = tg.ValueStateSpec("seen")
 
 
 class Tagging(tg.DoFn):
-    """Gives each element on the main output, and what it is called to `side`: per element, and at the bundle's end."""
+    """Emits each element on the main output and its name to `side`, per element and at the end of the bundle."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -29,7 +29,7 @@ class Tagging(tg.DoFn):
 
 
 class Restamping(Tagging):
-    """The same with timestamps of its own, so that elements leave the loop of a fused chain and come back to it."""
+    """The same with new timestamps, for which elements leave the loop of a fused chain and return to it."""
 
     def process(self, element: Any) -> Iterator[Any]:
         yield tg.TimestampedValue(element, 5)

@@ -1,4 +1,4 @@
-"""SEMANTICS, the promise above all others: per key, what comes out is a function of the sequence of events alone."""
+"""SEMANTICS, the main promise: the output per key is a function of the sequence of events alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def panes(runner: str, events: Sequence[Event], into: Any) -> dict[Any, list[Rec
 
 
 def one_by_one(events: Sequence[Event]) -> list[Event]:
-    """Each element in a block of its own."""
+    """Send each element in a separate block."""
     cut: list[Event] = []
     for event in events:
         if isinstance(event, Elements):
@@ -108,10 +108,10 @@ ORDER_DOES_NOT_SHOW = ["fixed", "sliding, late", "every"]
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ORDER_DOES_NOT_SHOW])
 @settings(max_examples=15)
 @given(elements=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
-def test_bounded_panes_hold_what_the_in_order_streams_do(
+def test_bounded_panes_contain_the_same_elements_as_those_of_the_in_order_stream(
     stream_runner: str, name: str, elements: list[tuple[int, int]]
 ) -> None:
-    """Values and windows of a run of bounded input are those of a stream in order whose watermark comes at its end."""
+    """Bounded input gives the values and windows of an ordered stream whose watermark advances only at the end."""
     into = STRATEGIES[name]
     pipeline = TestPipeline(stream_runner)
     recorder = PaneRecorder()

@@ -26,7 +26,7 @@ def at(value: Any, timestamp: float) -> Any:
 
 
 def beside(element: Any, seen: Any) -> Any:
-    """An element with what it sees."""
+    """An element with its view of the side input."""
     return element, sorted(seen) if not isinstance(seen, (int, str, dict)) else seen
 
 
@@ -145,7 +145,7 @@ def test_an_element_in_several_windows_sees_the_side_of_each(runner: str) -> Non
 
 
 def streams(runner: str, script: TestStream, into: Any, view: Any = tg.AsList) -> tuple[TestPipeline, Any]:
-    """Main elements with what they see of the side output, which `into` windows."""
+    """Main elements with their views of the side output, which is windowed by `into`."""
     pipeline = TestPipeline(runner)
     out = pipeline | script
     side = out.side | "side windows" >> into
@@ -173,7 +173,7 @@ def test_an_element_waits_until_the_side_window_has_emitted_a_pane(stream_runner
     assert run(stream_runner, events, into) == [("a", [7]), ("b", [7])]
 
 
-def test_an_element_waits_until_the_side_window_is_over_if_nothing_comes(stream_runner: str) -> None:
+def test_an_element_waits_for_the_end_of_an_empty_side_window(stream_runner: str) -> None:
     events = script().add_elements([at("a", 1)]).advance_watermark_to(10, tag="side")
     assert run(stream_runner, events, tg.WindowInto(TEN)) == [("a", [])]
 
@@ -218,7 +218,7 @@ def test_elements_that_wait_hold_the_output_watermark(stream_runner: str) -> Non
 @pytest.mark.parametrize(
     ("accumulation", "second"), [(tg.ACCUMULATING, [1, 2]), (tg.DISCARDING, [1, 2])], ids=["replaces", "adds"]
 )
-def test_a_later_firing_replaces_or_adds_to_what_is_seen(
+def test_a_later_firing_replaces_the_side_input_or_adds_to_it(
     stream_runner: str, accumulation: Any, second: list[int]
 ) -> None:
     events = (

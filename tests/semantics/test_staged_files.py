@@ -70,7 +70,7 @@ def written(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("by", ["job", "task"])
-def test_staged_files_are_opened_by_the_commit_and_gone_after_it(runner: str, tmp_path: Path, by: str) -> None:
+def test_staged_files_are_opened_by_the_commit_and_deleted_after_it(runner: str, tmp_path: Path, by: str) -> None:
     sink = Staged(str(tmp_path), commit_by=by)  # type: ignore[arg-type]
     with TestPipeline(runner) as pipeline:
         _ = pipeline | tg.Create(range(100)) | tg.Reshuffle() | tg.Map(str) | tg.Write(sink)
@@ -78,7 +78,7 @@ def test_staged_files_are_opened_by_the_commit_and_gone_after_it(runner: str, tm
     assert list(tmp_path.glob("*.local")) == []
 
 
-def test_staged_files_of_a_stream_are_opened_by_the_commit_and_gone_after_it(
+def test_staged_files_of_a_stream_are_opened_by_the_commit_and_deleted_after_it(
     stream_runner: str, tmp_path: Path
 ) -> None:
     with TestPipeline(stream_runner) as pipeline:
@@ -90,7 +90,7 @@ def test_staged_files_of_a_stream_are_opened_by_the_commit_and_gone_after_it(
     assert list(tmp_path.glob("*.local")) == []
 
 
-def test_staged_files_of_a_run_that_fails_are_gone_and_the_error_names_the_step(runner: str, tmp_path: Path) -> None:
+def test_staged_files_of_a_failed_run_are_deleted_and_the_error_names_the_step(runner: str, tmp_path: Path) -> None:
     pipeline = TestPipeline(runner)
     _ = pipeline | tg.Create(["a", "b"]) | "refused" >> tg.Write(Staged(str(tmp_path), breaks=True))
     with pytest.raises(tg.WriteError, match=r"the commit is refused(.|\n)*in step 'refused'.*test_staged_files.py"):

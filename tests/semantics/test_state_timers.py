@@ -26,7 +26,7 @@ TEN = tg.FixedWindows(10)
 
 
 def run(runner: str, script: Iterable[Any], fn: tg.DoFn, into: Any = None, *, together: bool = False) -> list[Recorded]:
-    """The elements a stateful DoFn gives on a script."""
+    """The elements that a stateful DoFn emits for a script."""
     pipeline = TestPipeline(runner)
     events = pipeline | to_test_stream(script, together=together)
     recorder = PaneRecorder()
@@ -166,7 +166,7 @@ class Defaults(tg.DoFn):
         words.put(key=word, value=1)
 
 
-def test_a_read_of_what_was_not_written_gives_the_default(runner: str) -> None:
+def test_reading_state_that_was_not_written_returns_the_default(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         events = pipeline | tg.Create([tg.TimestampedValue(("k", word), n) for n, word in enumerate(("a", "bc", "a"))])
         found = events | tg.ParDo(Defaults())
@@ -224,7 +224,7 @@ EVENT, CLOCK = tg.EventTimer("event"), tg.ProcessingTimer("clock")
 
 
 class Commands(tg.DoFn):
-    """Sets and clears timers as elements say: ("event", at), ("clock", at), ("clear", tag), or a plain value."""
+    """Sets and clears timers as elements request: ("event", at), ("clock", at), ("clear", tag), or a plain value."""
 
     def process(
         self,
@@ -279,7 +279,7 @@ def test_setting_a_timer_again_moves_it_and_clearing_removes_it(stream_runner: s
     assert values(stream_runner, script, Commands()) == ["nothing yet", "event k"]
 
 
-def test_dynamic_tags_are_timers_of_their_own(stream_runner: str) -> None:
+def test_each_dynamic_tag_is_a_separate_timer(stream_runner: str) -> None:
     script = [
         (("event", 5, {"tag": "a"}), 1),
         (("event", 6, {"tag": "b"}), 1),
@@ -326,7 +326,7 @@ def test_a_timer_set_for_the_past_fires_before_the_next_element(stream_runner: s
     assert found == ["event k", "next", "clock k", "last"]
 
 
-def test_an_output_timestamp_may_be_given(stream_runner: str) -> None:
+def test_an_output_timestamp_may_be_set(stream_runner: str) -> None:
     script = [
         (("event", 5, {"output_timestamp": 3}), 1),
         (("clock", 5, {"output_timestamp": 2}), 1),
@@ -422,13 +422,13 @@ class Looping(tg.DoFn):
         tick.set(at + 10)
 
 
-def test_a_looping_timer_in_the_global_window_goes_on_after_the_input_up_to_a_limit_for_each_key(
+def test_a_looping_timer_in_the_global_window_continues_after_the_input_up_to_a_limit_per_key(
     stream_runner: str, capfd: Any, caplog: Any
 ) -> None:
     pipeline = TestPipeline(stream_runner, {"max_end_timers": 3})
     script = [("a", 1), Watermark(10), Watermark(20), ("b", 25, "other")]
     ticks = pipeline | to_test_stream(script) | tg.ParDo(Looping())
-    # The timer that was set before the end of input is none of the three.
+    # The timer that was set before the end of input does not count towards the limit of three.
     assert_that(ticks, equal_to([10.0, 20.0, 30.0, 40.0, 50.0, 60.0] * 2))
     result = pipeline.run()
     assert result.metrics().counter("dropped_timers") == 2
@@ -445,7 +445,7 @@ def looping_on_bounded_input(runner: str, mode: str) -> None:
     assert pipeline.run().metrics().counter("dropped_timers") == 3
 
 
-def test_a_looping_timer_on_bounded_input_goes_on_up_to_a_limit(runner: str) -> None:
+def test_a_looping_timer_on_bounded_input_continues_up_to_a_limit(runner: str) -> None:
     looping_on_bounded_input(runner, "batch")
 
 
@@ -478,7 +478,7 @@ class Counting(tg.DoFn):
             event.set(at + 1)
 
 
-def test_in_windows_with_an_end_a_looping_timer_goes_on_to_their_expiry(runner: str) -> None:
+def test_a_looping_timer_in_a_window_with_an_end_continues_until_expiry(runner: str) -> None:
     pipeline = TestPipeline(runner, {"max_end_timers": 1})
     pairs = pipeline | tg.Create([tg.TimestampedValue(("k", second), second) for second in (6, 14)])
     ticks = pairs | tg.WindowInto(TEN, allowed_lateness=2) | tg.ParDo(Counting())
@@ -535,7 +535,7 @@ def test_timers_that_are_set_after_the_end_fire_in_the_order_of_their_times(runn
     assert result.metrics().counter("dropped_timers") == 1  # the second timer on the clock
 
 
-def test_what_timers_give_after_the_end_is_not_late_for_what_follows(runner: str) -> None:
+def test_output_of_timers_after_the_end_of_input_is_not_late_downstream(runner: str) -> None:
     with TestPipeline(runner, {"max_end_timers": 4}) as pipeline:
         pairs = pipeline | tg.Create([tg.TimestampedValue(("k", 0), 1)])
         ticks = pairs | tg.ParDo(Looping()) | tg.Map(lambda tick: ("k", tick)) | tg.WindowInto(tg.FixedWindows(20))
@@ -543,7 +543,7 @@ def test_what_timers_give_after_the_end_is_not_late_for_what_follows(runner: str
         assert_that(ticks | tg.GroupByKey() | tg.MapValues(sorted), equal_to(expected))
 
 
-def test_timers_of_keys_and_windows_are_their_own(stream_runner: str) -> None:
+def test_timers_are_separate_per_key_and_window(stream_runner: str) -> None:
     script = [(("event", 8), 1), (("event", 5), 2, "other"), (("event", 15), 12), Watermark(20)]
     found = run(stream_runner, script, Commands(), tg.WindowInto(TEN))
     assert sorted(found, key=lambda record: record.timestamp) == [
@@ -586,22 +586,22 @@ def test_an_error_in_a_timer_names_the_step_and_the_key(stream_runner: str) -> N
 
 
 class Buffer(tg.DoFn):
-    """Gives everything in `finish_bundle`, as what `wrap` makes of it."""
+    """Emits all elements from `finish_bundle`: in their windows if `windowed`, else as plain values."""
 
     def __init__(self, *, windowed: bool) -> None:
         self.windowed = windowed
-        self.kept: list[Any] = []
+        self.buffered: list[Any] = []
 
     def process(
         self, element: Any, timestamp: tg.Timestamp = tg.DoFn.TimestampParam, window: Any = tg.DoFn.WindowParam
     ) -> None:
-        self.kept.append((element, timestamp, window))
+        self.buffered.append((element, timestamp, window))
 
     def finish_bundle(self) -> Iterable[Any]:
-        kept, self.kept = self.kept, []
+        elements, self.buffered = self.buffered, []
         if self.windowed:
-            return [tg.WindowedValue(element, timestamp, (window,)) for element, timestamp, window in kept]
-        return [element for element, _, _ in kept]
+            return [tg.WindowedValue(element, timestamp, (window,)) for element, timestamp, window in elements]
+        return [element for element, _, _ in elements]
 
 
 def test_finish_bundle_runs_before_a_watermark_is_handled(stream_runner: str) -> None:
@@ -612,7 +612,7 @@ def test_finish_bundle_runs_before_a_watermark_is_handled(stream_runner: str) ->
         assert_that(grouped, equal_to(expected), panes=True)
 
 
-def test_finish_bundle_gives_plain_values_in_the_global_window_only(runner: str) -> None:
+def test_finish_bundle_emits_plain_values_in_the_global_window_only(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         plain = pipeline | tg.Create(["a", "b"]) | tg.ParDo(Buffer(windowed=False))
         assert_that(plain, equal_to(["a", "b"]))
@@ -631,7 +631,7 @@ def test_state_needs_pairs(runner: str) -> None:
 
 
 class Clocked(tg.DoFn):
-    """When each value came, by the clock."""
+    """Emits each value with the processing time of its arrival."""
 
     SEEN = tg.ValueStateSpec("seen")
 
@@ -646,7 +646,7 @@ class Clocked(tg.DoFn):
 
 
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
-def test_bounded_input_too_is_told_what_time_it_is(mode: str) -> None:
+def test_a_step_on_bounded_input_sees_the_clock_too(mode: str) -> None:
     recorder, other = PaneRecorder(), PaneRecorder()
     pipeline = TestPipeline("direct", {"mode": mode})
     _ = pipeline | tg.Create([("a", 1)]) | "bounded" >> tg.ParDo(Clocked()) | recorder
@@ -657,7 +657,7 @@ def test_bounded_input_too_is_told_what_time_it_is(mode: str) -> None:
     assert other.values() == [("b", tg.Timestamp(5))]
 
 
-def test_without_a_clock_of_the_tests_it_is_the_machines() -> None:
+def test_without_a_test_clock_the_machines_clock_is_used() -> None:
     recorder, pipeline = PaneRecorder(), TestPipeline("direct")
     before = tg.Timestamp.of(datetime.now(UTC))
     _ = pipeline | tg.Create([("a", 1)]) | tg.ParDo(Clocked()) | recorder

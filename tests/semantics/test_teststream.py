@@ -41,7 +41,7 @@ def test_an_empty_script_ends_at_once(stream_runner: str) -> None:
         assert_that(nothing, is_empty())
 
 
-def test_plain_elements_have_no_timestamp_or_the_one_given(stream_runner: str) -> None:
+def test_plain_elements_have_no_timestamp_or_the_given_one(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         stream = pipeline | TestStream().add_elements(["a"]).add_elements(
             ["b", tg.TimestampedValue("c", 7)], timestamp=5
@@ -98,7 +98,7 @@ def test_every_event_ends_bundles(stream_runner: str) -> None:
         assert_that(sizes, equal_to([2, 1]))
 
 
-def test_outputs_have_watermarks_of_their_own(stream_runner: str) -> None:
+def test_each_output_has_its_own_watermark(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         out = pipeline | (
             TestStream()

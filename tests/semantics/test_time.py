@@ -60,7 +60,7 @@ def test_a_naive_datetime_is_an_error() -> None:
         tg.TimestampedValue("a", dt.datetime(2025, 1, 1))
 
 
-def test_elements_nobody_stamped_have_the_least_timestamp(runner: str) -> None:
+def test_elements_without_a_timestamp_have_the_least_timestamp(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         plain = pipeline | tg.Create(["a"])
         assert_that(plain, equal_to([fired("a", tg.GlobalWindow(), timestamp=tg.MIN_TIMESTAMP)]), panes=True)
@@ -162,7 +162,7 @@ def test_a_step_with_several_inputs_has_the_minimum_of_their_watermarks(stream_r
     assert timings(stream_runner, script) == [early(["before"]), on_time([]), late(["after"])]
 
 
-def test_an_idle_input_holds_back_nobody(stream_runner: str) -> None:
+def test_an_idle_input_does_not_hold_back_the_watermark(stream_runner: str) -> None:
     script = (
         TestStream()
         .with_outputs("other")
@@ -187,7 +187,7 @@ def test_when_all_inputs_are_idle_the_watermark_stands(stream_runner: str) -> No
     assert timings(stream_runner, script) == [early(["still early"]), on_time([])]
 
 
-def test_an_input_that_comes_back_counts_once_it_has_caught_up(stream_runner: str) -> None:
+def test_an_input_that_is_active_again_counts_once_it_has_caught_up(stream_runner: str) -> None:
     script = (
         TestStream()
         .with_outputs("other")
@@ -209,7 +209,7 @@ def test_an_input_that_comes_back_counts_once_it_has_caught_up(stream_runner: st
     ]
 
 
-def test_an_input_that_has_ended_holds_back_nobody(stream_runner: str) -> None:
+def test_an_input_that_has_ended_does_not_hold_back_the_watermark(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         ended = pipeline | tg.Create([at("from a list", 1)])
         stream = pipeline | TestStream().advance_watermark_to(10).add_elements([at("after", 2)])

@@ -1,4 +1,4 @@
-"""Windows of event time over elements that have no time of their own are warned of, on every runner alike."""
+"""Every runner warns of event-time windows over elements without timestamps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of records, on every runner: what is in them, and that a run replaces those of the run before."""
+"""Files of records on every runner: their contents, and that a run replaces the files of the previous run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_records_are_in_the_files_of_their_partitions(runner: str, tmp_path: Pat
     }
 
 
-def test_a_run_that_fails_leaves_what_the_run_before_wrote(runner: str, tmp_path: Path) -> None:
+def test_a_failed_run_leaves_the_output_of_the_previous_run(runner: str, tmp_path: Path) -> None:
     def rows(*values: Any) -> None:
         p = tg.Pipeline(runner=runner)
         records = p | tg.Create(values) | tg.Map(lambda value: {"n": value})

@@ -1,4 +1,4 @@
-"""SEMANTICS, Evictors. What each keeps is in the table of corner cases."""
+"""SEMANTICS, Evictors. The table of corner cases has the elements that each one leaves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEN = tg.FixedWindows(10)
 
 
 class Spy(tg.Evictor):
-    """Keeps all, and only if it is shown what the contract says."""
+    """Evicts nothing, and fails unless its input is what the contract specifies."""
 
     def keep(self, elements: Sequence[tuple[Any, tg.Timestamp]]) -> Iterable[int]:
         assert elements == [("b", tg.Timestamp(7)), ("a", tg.Timestamp(3))]

@@ -1,4 +1,4 @@
-"""SEMANTICS, Lateness. Which elements count is in the table of corner cases; here, what becomes of the others."""
+"""SEMANTICS, Lateness: the late elements. The table of corner cases has those that are not late."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TEN = tg.FixedWindows(10)
 LATE_SCRIPT = [("a", 1), Watermark(10), ("b", 2), ("c", 11), INFINITY]
 
 
-def test_what_every_window_refused_is_counted(stream_runner: str) -> None:
+def test_elements_dropped_by_all_their_windows_are_counted(stream_runner: str) -> None:
     ran = run_script(stream_runner, LATE_SCRIPT, tg.WindowInto(TEN))
     assert ran.of_key == [on_time(["a"], (0, 10)), on_time(["c"], (10, 20))]
     assert ran.counted("dropped_late") == 1
@@ -130,7 +130,7 @@ def test_an_element_that_some_window_took_is_not_late_data(stream_runner: str) -
         assert_that(out.late, is_empty())
 
 
-def test_an_element_that_was_given_no_window_is_not_late_data(stream_runner: str) -> None:
+def test_an_element_assigned_to_no_window_is_not_late_data(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         script = [("nowhere", 3), Watermark(100), ("nowhere", 4), ("x", 5), INFINITY]
         out = pipeline | to_test_stream(script) | tg.WindowInto(ByName()) | tg.GroupByKey().with_late_data("late")
@@ -138,7 +138,7 @@ def test_an_element_that_was_given_no_window_is_not_late_data(stream_runner: str
         assert_that(out.late, equal_to([("k", "x")]))
 
 
-def test_late_data_of_sessions_is_what_no_live_session_took(stream_runner: str) -> None:
+def test_late_data_of_sessions_are_elements_that_no_live_session_absorbed(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         script = [("a", 5), Watermark(12), ("joins", 1), ("late", -20), INFINITY]
         out = (
@@ -148,7 +148,7 @@ def test_late_data_of_sessions_is_what_no_live_session_took(stream_runner: str) 
         assert_that(out.late, equal_to([("k", "late")]))
 
 
-def test_what_comes_after_a_finished_trigger_is_counted_apart(stream_runner: str) -> None:
+def test_elements_after_a_finished_trigger_are_counted_separately(stream_runner: str) -> None:
     options = {"allow_unsafe_triggers": True}
     into = tg.WindowInto(TEN, tg.AfterCount(1))
     ran = run_script(stream_runner, [("a", 1), ("b", 2), Watermark(10), ("c", 3)], into, options=options)
@@ -189,7 +189,7 @@ def test_element_wise_steps_drop_nothing(stream_runner: str) -> None:
         assert_that(mapped, equal_to(["a", "b", "c"]))
 
 
-def test_state_is_collected_at_expiry_and_a_key_starts_anew_in_the_next_window(stream_runner: str) -> None:
+def test_state_is_collected_at_expiry_and_a_key_starts_without_state_in_the_next_window(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, allowed_lateness=5)
     ran = run_script(stream_runner, [("a", 1), Watermark(15), ("b", 11), Watermark(20), ("c", 12), Watermark(25)], into)
     assert ran.of_key == [on_time(["a"], (0, 10), 0), on_time(["b"], (10, 20), 0), late(["b", "c"], (10, 20), 1)]

@@ -1,4 +1,4 @@
-"""SEMANTICS, Panes: what each firing is told, and the watermark it leaves behind."""
+"""SEMANTICS, Panes: the pane info of each firing, and the output watermark after it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_indices_are_of_one_key_and_window(stream_runner: str) -> None:
         (tg.ACCUMULATING, [[1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]),
     ],
 )
-def test_discarding_holds_what_is_new_and_accumulating_all(
+def test_discarding_panes_contain_new_elements_and_accumulating_panes_all(
     stream_runner: str, accumulation: object, expected: list[list[int]]
 ) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(1)), accumulation=accumulation)
@@ -107,7 +107,7 @@ def test_an_end_of_window_stamp_holds_the_output_watermark_only_at_the_end(strea
     assert ran.of_key == [on_time([["a"]], (9, 10))]
 
 
-def test_late_elements_hold_nothing_so_a_late_pane_may_be_late_downstream(stream_runner: str) -> None:
+def test_late_elements_do_not_hold_the_watermark_so_a_late_pane_may_be_late_downstream(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, None, accumulation=tg.DISCARDING, allowed_lateness=100)
     strict = "strict" >> tg.WindowInto(TEN, allowed_lateness=0)
     ran = run_script(
@@ -127,7 +127,7 @@ def test_a_late_element_that_waits_does_not_hold_the_output_watermark(stream_run
     strict = "strict" >> tg.WindowInto(TEN, allowed_lateness=0)
     ran = run_script(
         stream_runner,
-        # "b" waits for another late element while the watermark goes on: "c" and "d" find their window closed.
+        # "b" waits for another late element while the watermark advances: "c" and "d" are late downstream.
         [("a", 1), Watermark(10), ("b", 2), ("x", 11), Watermark(20), ("c", 12), ("d", 13), Watermark(40)],
         into,
         then=lambda out: out | strict | "group" >> tg.GroupByKey(),

@@ -1,5 +1,5 @@
 """SEMANTICS, Windows: WindowInto sees the window. An element in several windows is one element for each, and each of
-them is assigned anew; so a step that only looks at its window changes nothing."""
+them is assigned reassign; so a step that only looks at its window changes nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SEVERAL = {
     "custom": Both(),
 }
 """Assigners that give an element at 1 s two windows."""
-ANEW: dict[str, Any] = {
+REASSIGNED: dict[str, Any] = {
     "fixed": TEN,
     "calendar": tg.CalendarWindows.days(1),
     "sliding": tg.SlidingWindows(4, 2),
@@ -67,7 +67,7 @@ def recorded(pipeline: Any, pcoll: Any) -> list[Recorded]:
 
 
 def counted(runner: str, elements: Iterable[Any], *steps: Any, options: Any = None) -> list[Recorded]:
-    """What `CombinePerKey(len)` gives after some steps over bounded input."""
+    """The results of `CombinePerKey(len)` after some steps over bounded input."""
     pipeline = TestPipeline(runner, options)
     pcoll: Any = pipeline | tg.Create([tg.TimestampedValue(value, at) for value, at in elements])
     for number, step in enumerate(steps):
@@ -80,18 +80,18 @@ def test_an_element_in_two_windows_counts_twice(runner: str) -> None:
     assert found == [on_time(("k", 2), (0, 10))]
 
 
-@pytest.mark.parametrize("after", ANEW)
+@pytest.mark.parametrize("after", REASSIGNED)
 @pytest.mark.parametrize("before", SEVERAL)
 def test_a_step_that_only_looks_at_its_window_changes_nothing(runner: str, before: str, after: str) -> None:
     elements = [(("k", 1), 1), (("k", 2), 5), (("other", 3), 1)]
-    into, anew = tg.WindowInto(SEVERAL[before]), tg.WindowInto(ANEW[after])
-    plain = counted(runner, elements, into, anew)
-    assert plain == counted(runner, elements, into, tg.Map(looks), anew)
+    into, reassign = tg.WindowInto(SEVERAL[before]), tg.WindowInto(REASSIGNED[after])
+    plain = counted(runner, elements, into, reassign)
+    assert plain == counted(runner, elements, into, tg.Map(looks), reassign)
     many = 2 if after in ("sliding", "custom") else 1
     assert sum(record.value[1] for record in plain if record.value[0] == "other") == 2 * many
 
 
-def test_windows_are_assigned_anew_as_often_as_they_are_assigned(runner: str) -> None:
+def test_elements_in_overlapping_windows_are_reassigned_once_per_window(runner: str) -> None:
     found = counted(
         runner,
         [(("k", 1), 3)],
@@ -102,13 +102,13 @@ def test_windows_are_assigned_anew_as_often_as_they_are_assigned(runner: str) ->
     assert found == [on_time(("k", 6))]
 
 
-def test_nothing_is_repeated_where_windows_are_not_assigned_anew(runner: str) -> None:
+def test_elements_are_not_repeated_where_windows_are_not_reassigned(runner: str) -> None:
     found = counted(runner, [(("k", 1), 3)], tg.WindowInto(tg.SlidingWindows(4, 2)), tg.Map(lambda pair: pair))
     assert found == [on_time(("k", 1), (0, 4)), on_time(("k", 1), (2, 6))]
 
 
 @pytest.mark.parametrize("between", [tg.Reshuffle(), tg.Filter(bool)], ids=["reshuffle", "filter"])
-def test_windows_are_assigned_anew_behind_other_steps(runner: str, between: Any) -> None:
+def test_windows_are_reassigned_behind_other_steps(runner: str, between: Any) -> None:
     found = counted(runner, [(("k", 1), 3)], tg.WindowInto(tg.SlidingWindows(4, 2)), between, tg.WindowInto(TEN))
     assert found == [on_time(("k", 2), (0, 10))]
 
@@ -128,8 +128,8 @@ def test_a_step_before_is_called_once_for_an_element(runner: str) -> None:
     _ = again | "seen" >> tg.Map(lambda pair: pair) | tg.CombinePerKey(len) | recorder
     result = pipeline.run()
     assert recorder.records() == [on_time(("k", 4), (0, 10))]
-    given = {step: result.metrics().counter("elements_out", step=step) for step in ("twice", "again", "seen")}
-    assert (result.metrics().counter("calls"), given) == (1, {"twice": 2, "again": 4, "seen": 4})
+    elements_out = {step: result.metrics().counter("elements_out", step=step) for step in ("twice", "again", "seen")}
+    assert (result.metrics().counter("calls"), elements_out) == (1, {"twice": 2, "again": 4, "seen": 4})
 
 
 def test_metrics_count_an_element_once_for_each_window(runner: str) -> None:
@@ -140,8 +140,8 @@ def test_metrics_count_an_element_once_for_each_window(runner: str) -> None:
     _ = again | "last" >> tg.Map(lambda pair: pair) | recorder
     result = pipeline.run()
     assert len(recorder.records()) == 2
-    given = {step: result.metrics().counter("elements_out", step=step) for step in ("first", "again", "last")}
-    assert given == {"first": 1, "again": 2, "last": 2}
+    elements_out = {step: result.metrics().counter("elements_out", step=step) for step in ("first", "again", "last")}
+    assert elements_out == {"first": 1, "again": 2, "last": 2}
 
 
 def restamped(pair: Any) -> Any:
@@ -152,7 +152,7 @@ def test_an_element_with_a_new_timestamp_is_in_as_many_windows_as_that_has(runne
     elements = [(("k", 1), 1), (("k", 2), 1)]
     sliding = tg.WindowInto(tg.SlidingWindows(4, 2))
     assert counted(runner, elements, sliding, tg.Map(restamped), tg.WindowInto(TEN)) == [on_time(("k", 4), (0, 10))]
-    # Behind a grouping each is in one window, until a step gives it another timestamp.
+    # After a grouping each element is in one window, until a step changes its timestamp.
     grouped = [sliding, tg.GroupByKey(), tg.MapTuple(lambda key, values: (key, len(list(values))))]
     assert counted(runner, elements, *grouped, tg.WindowInto(tg.GlobalWindows())) == [on_time(("k", 2))]
     again = [*grouped, tg.Map(restamped), tg.WindowInto(tg.GlobalWindows())]
@@ -160,13 +160,13 @@ def test_an_element_with_a_new_timestamp_is_in_as_many_windows_as_that_has(runne
 
 
 class InThree(tg.DoFn):
-    """Gives each element in three windows, whatever the collection's assigner would say."""
+    """Emits each element in three windows, regardless of the collection's assigner."""
 
     def process(self, pair: Any) -> Iterator[Any]:
         yield tg.WindowedValue(pair, 1, [tg.IntervalWindow(start, start + 5) for start in (0, 5, 10)])
 
 
-def test_what_a_step_puts_into_several_windows_itself_is_assigned_anew_for_each(runner: str) -> None:
+def test_elements_that_a_step_emits_in_several_windows_are_reassigned_for_each(runner: str) -> None:
     for steps in ([], [tg.Reshuffle()]):
         found = counted(runner, [(("k", 1), 1)], tg.WindowInto(TEN), tg.ParDo(InThree()), *steps, tg.WindowInto(TEN))
         assert found == [on_time(("k", 3), (0, 10))]
@@ -175,7 +175,7 @@ def test_what_a_step_puts_into_several_windows_itself_is_assigned_anew_for_each(
 def test_each_of_several_windows_of_a_session_that_is_not_merged_yet_counts(runner: str) -> None:
     elements = [(("k", 1), 1), (("k", 2), 3)]
     sessions = tg.WindowInto(tg.Sessions(5))
-    # What has not been grouped yet is in one window, whatever it would merge with.
+    # Before a grouping an element is in one window, even if that would merge with others.
     assert counted(runner, elements, sessions, tg.WindowInto(TEN)) == [on_time(("k", 2), (0, 10))]
     twice = counted(runner, elements, tg.WindowInto(tg.SlidingWindows(4, 2)), sessions)
     assert twice == [on_time(("k", 4), (1, 8))]
@@ -184,13 +184,15 @@ def test_each_of_several_windows_of_a_session_that_is_not_merged_yet_counts(runn
 
 
 @pytest.mark.parametrize("together", [False, True])
-@pytest.mark.parametrize("after", ANEW)
+@pytest.mark.parametrize("after", REASSIGNED)
 @pytest.mark.parametrize("before", SEVERAL)
-def test_the_same_holds_of_a_stream(stream_runner: str, before: str, after: str, together: bool) -> None:
+def test_a_step_that_only_looks_at_its_window_changes_nothing_in_a_stream(
+    stream_runner: str, before: str, after: str, together: bool
+) -> None:
     if after == "global":
-        anew = tg.WindowInto(tg.GlobalWindows(), tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING)
+        reassign = tg.WindowInto(tg.GlobalWindows(), tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING)
     else:
-        anew = tg.WindowInto(ANEW[after])
+        reassign = tg.WindowInto(REASSIGNED[after])
     script = [(1, 1), (2, 5), (3, 1, "other"), INFINITY]
 
     def run(*between: Any) -> list[Recorded]:
@@ -198,7 +200,7 @@ def test_the_same_holds_of_a_stream(stream_runner: str, before: str, after: str,
         pcoll: Any = pipeline | to_test_stream(script, together=together) | "before" >> tg.WindowInto(SEVERAL[before])
         for step in between:
             pcoll = pcoll | step
-        return recorded(pipeline, pcoll | "anew" >> anew | tg.CombinePerKey(len))
+        return recorded(pipeline, pcoll | "reassign" >> reassign | tg.CombinePerKey(len))
 
     plain = run()
     assert plain == run(tg.Map(looks))

@@ -1,4 +1,4 @@
-"""SEMANTICS, Triggers: what is refused when built, and what triggers see. Firings are in the table of corner cases."""
+"""SEMANTICS, Triggers: refused combinations, and the input of triggers. The table of corner cases has the firings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_bare_after_watermark_is_refused_when_elements_may_be_late() -> None:
     ],
     ids=repr,
 )
-def test_accumulation_must_be_given_when_a_trigger_can_fire_more_than_once(trigger: Any) -> None:
+def test_accumulation_is_required_when_a_trigger_can_fire_more_than_once(trigger: Any) -> None:
     with pytest.raises(tg.BuildError, match="accumulation"):
         build(trigger)
     build(trigger, accumulation=tg.ACCUMULATING)
@@ -79,7 +79,7 @@ def test_only_the_last_part_of_after_each_may_never_finish() -> None:
 @pytest.mark.parametrize(
     "grouping", [tg.GroupByKey(), tg.CombinePerKey(list), tg.CombinePerKey(tuple)], ids=["group", "list", "plain"]
 )
-def test_predicates_see_the_value_the_group_will_hold(stream_runner: str, grouping: Any) -> None:
+def test_predicates_see_the_value_that_the_group_will_contain(stream_runner: str, grouping: Any) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterElement(lambda value: value == "!")), accumulation=tg.DISCARDING)
     found = panes_of_script(
         stream_runner, [("a", 1), ("!", 2), Watermark(10)], into, grouping, then=lambda out: out | tg.MapTuple(listed)
@@ -124,7 +124,7 @@ def test_assigners_see_the_element_at_the_window_into(stream_runner: str) -> Non
     assert found == [on_time([5], (0, 5)), on_time([1], (10, 11))]
 
 
-def test_keys_and_windows_have_triggers_of_their_own(stream_runner: str) -> None:
+def test_each_key_and_window_has_its_own_trigger(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.DISCARDING)
     script = [(1, 1, "x"), (2, 1, "y"), (3, 12, "x"), (4, 2, "x"), (5, 3, "y"), (6, 13, "x"), INFINITY]
     ran = run_script(stream_runner, script, into)

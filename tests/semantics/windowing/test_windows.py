@@ -1,4 +1,4 @@
-"""SEMANTICS, Windows: assigners, what becomes of windows between steps, and after a grouping."""
+"""SEMANTICS, Windows: assigners, and the windows of elements between steps and after a grouping."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_a_further_grouping_of_sessions_uses_the_exact_windows_and_never_merges(
     script = [("a", 0), ("b", 2), ("c", 20), INFINITY]
     ran = run_script(stream_runner, script, tg.WindowInto(tg.Sessions(5)), then=regroup)
     assert ran.of_key == [on_time([["a", "b"]], (0, 7)), on_time([["c"]], (20, 25))]
-    # Windows of different keys that overlap stay apart, too.
+    # Overlapping windows of different keys are not merged.
     script = [("a", 0, "x"), ("b", 2, "y"), INFINITY]
     ran = run_script(
         stream_runner,
@@ -280,7 +280,7 @@ def test_unbounded_data_in_the_global_window_is_not_grouped_unless_the_trigger_c
     assert not (speaks | "fine" >> tg.GroupByKey()).is_bounded
 
 
-def test_a_window_of_the_authors_own_type_travels(stream_runner: str) -> None:
+def test_a_window_of_a_user_defined_type_survives_between_steps(stream_runner: str) -> None:
     ran = run_script(stream_runner, [("x1", 1), INFINITY], tg.WindowInto(ByName()), then=regroup)
     assert ran.of_key == [on_time([["x1"]], ANY, 0)]
     assert ran.of_key[0].window.name == "x"
@@ -293,7 +293,7 @@ def test_a_window_of_the_authors_own_type_travels(stream_runner: str) -> None:
         (tg.Sessions(lambda element: -5), "gap"),
     ],
 )
-def test_what_goes_wrong_in_an_assigner_names_the_step(stream_runner: str, assigner: Any, problem: str) -> None:
+def test_an_error_in_an_assigner_names_the_step(stream_runner: str, assigner: Any, problem: str) -> None:
     with pytest.raises(tg.UserCodeError, match=problem) as caught:
         run_script(stream_runner, [("a", 1), INFINITY], tg.WindowInto(assigner, name="by hand"))
     assert caught.value.step == "by hand"
