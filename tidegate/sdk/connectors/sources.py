@@ -74,9 +74,14 @@ class Columns:
     def __len__(self) -> int:
         return int(self.batch.num_rows)
 
-    def block(self) -> Block:
+    @property
+    def values(self) -> list[Any]:
         """The rows as elements."""
-        return Block.of(self.rows(self.batch))
+        return self.rows(self.batch)
+
+    def block(self) -> Block:
+        """The rows as a block."""
+        return Block.of(self.values)
 
 
 @dataclass(frozen=True, slots=True)
