@@ -4,7 +4,8 @@
         counts = pipeline | tg.Create(["a", "b", "a"]) | tg.CombinePerElement(len)
         assert_that(counts, equal_to([("a", 2), ("b", 1)]))
 
-Assertions are checked after the run, in the test's process, on any runner. `strategies` (for hypothesis) and `harness`
+Assertions are checked after the run, in the test's process, on any runner. `check_source` and `check_sink` check that a
+connector keeps the rules of its interface. `strategies` (for hypothesis) and `harness`
 (for developers of the engine) are imported on first use.
 """
 
@@ -12,6 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.testing.conformance.rules import ConformanceReport, RuleBroken
+from tidegate.testing.conformance.sink import check_sink
+from tidegate.testing.conformance.source import check_source
 from tidegate.testing.expected_panes import ANY, Fired, Recorded, early, fired, late, on_time
 from tidegate.testing.matchers import (
     Matcher,
@@ -51,6 +55,10 @@ __all__ = [
     "ANY",
     "trace",
     "Trace",
+    "check_source",
+    "check_sink",
+    "ConformanceReport",
+    "RuleBroken",
 ]
 
 
