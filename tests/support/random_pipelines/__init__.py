@@ -36,7 +36,7 @@ Outcome = dict[str, Counter[Any]]
 
 
 def run(description: Description, runner: str | tg.Runner | None = None, options: Any = None) -> Collected:
-    """Run a description and collect what it reads."""
+    """Run a description and collect the elements of the collections that it reads."""
 
     def read(pipeline: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         made = build(description, pipeline)
@@ -48,7 +48,7 @@ def run(description: Description, runner: str | tg.Runner | None = None, options
 def run_together(
     descriptions: Sequence[Description], runner: str | tg.Runner | None = None, options: Any = None
 ) -> list[Collected]:
-    """Run descriptions as one pipeline, whose parts have nothing to do with each other."""
+    """Run descriptions as independent parts of one pipeline."""
 
     def read(pipeline: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         named = {}
@@ -65,11 +65,11 @@ def run_together(
 
 
 def expected(description: Description) -> Outcome:
-    """The results of the model."""
+    """The results that the model computes."""
     made = evaluate(description)
     return {
         str(number): Counter(
-            (_plain(element.value, description.shapes[number]), element.micros, window, element.pane)
+            (_comparable(element.value, description.shapes[number]), element.micros, window, element.pane)
             for element in made[number]
             for window in element.windows
         )
@@ -81,13 +81,13 @@ def outcome(description: Description, found: Collected) -> Outcome:
     """The results of a run, in the same form."""
     return {
         name: Counter(
-            (_plain(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane)
+            (_comparable(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane)
             for seen in elements
         )
         for name, elements in found.seen.items()
     }
 
 
-def _plain(value: Any, shape: Shape) -> Any:
-    """A value as it is compared: the order of a group's values does not count, and they are one type of sequence."""
+def _comparable(value: Any, shape: Shape) -> Any:
+    """A value in its form for comparison: the values of a group are sorted, since their order is undefined."""
     return (value[0], tuple(sorted(value[1]))) if shape.kind == "group" else value

@@ -1,4 +1,4 @@
-"""A description as a real pipeline."""
+"""Builds a real pipeline from a description."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import tidegate as tg
 from tests.support.random_pipelines.describe import Description, Step, Windows
 from tests.support.random_pipelines.functions import COMBINERS, FUNCTIONS, Fn
-from tests.support.random_pipelines.ordered import STRATEGIES, Remembers, small_in_time
+from tests.support.random_pipelines.ordered import STRATEGIES, FoldInOrder, small_in_time
 
 
 def build(description: Description, pipeline: tg.Pipeline, prefix: str = "") -> list[tg.PCollection[Any]]:
-    """Build it on `pipeline`; its collections by number. Step n is labelled `n`, after the prefix."""
+    """Build a description on `pipeline` and return its collections by number. Step n is labelled `{prefix}n`."""
     made: list[tg.PCollection[Any]] = []
     for number, step in enumerate(description.steps):
         inputs = [made[source] for source in step.inputs]
@@ -20,7 +20,7 @@ def build(description: Description, pipeline: tg.Pipeline, prefix: str = "") -> 
 
 
 def assigner(windows: Windows) -> Any:
-    """The assigner that a description names."""
+    """The assigner for a description of windows."""
     match windows:
         case ("global",):
             return tg.GlobalWindows()
@@ -63,7 +63,7 @@ def _apply(step: Step, label: str, pipeline: tg.Pipeline, inputs: list[Any]) -> 
         case "state":
             stamped = inputs[0] | f"{label} stamp" >> tg.Map(small_in_time)
             return [
-                stamped | f"{label} windows" >> tg.WindowInto(assigner(step.windows)) | label >> tg.ParDo(Remembers())
+                stamped | f"{label} windows" >> tg.WindowInto(assigner(step.windows)) | label >> tg.ParDo(FoldInOrder())
             ]
 
 
@@ -77,8 +77,8 @@ _TRANSFORMS = {
 }
 
 
-def element_of(letter: Any) -> Any:
-    """A dead letter's element, if the rest of it is as it should be."""
+def checked_element(letter: Any) -> Any:
+    """The element of a dead letter, whose error is checked."""
     element, (kind, text, lines) = letter
     assert (kind, text) == ("ValueError", f"ValueError('{element} is refused')")
     assert lines[-1] == f"ValueError: {element} is refused"
@@ -96,5 +96,5 @@ def _element_wise(fn: Fn, handling: str | None, label: str, source: Any) -> list
     bad = []
     if handling is not None:
         made, letters = made
-        bad = [letters | f"{label} letters" >> tg.Map(element_of)]
+        bad = [letters | f"{label} letters" >> tg.Map(checked_element)]
     return [*(made if fn.tags else [made]), *bad]

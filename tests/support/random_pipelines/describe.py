@@ -15,7 +15,7 @@ from tests.support.random_pipelines.ordered import STRATEGIES
 Windows: TypeAlias = tuple[Any, ...]
 """`("global",)`, `("fixed", size, offset)`, `("sliding", size, period, offset)` or `("sessions", gap)`, in seconds.
 
-`("merged", gap)` are sessions that a grouping has merged: they stay as they are.
+`("merged", gap)` are sessions that a grouping has merged: later steps do not change them.
 """
 
 GLOBAL: Windows = ("global",)
@@ -26,8 +26,8 @@ class Step:
     """One step. `name` is a function, a combiner or a strategy of the tables; `inputs` are numbers of collections.
 
     `values` of a create are pairs (element, seconds or None). `handling` is None, "whole" or "partial". `panes` groups
-    with a strategy of its own, and makes the panes and the same in the global window; `state` is a step with state and
-    timers in windows of its own.
+    with a named strategy and has two outputs: the panes, and the panes in the global window; `state` is a step with
+    state and timers, in `windows`.
     """
 
     op: Literal[
@@ -51,7 +51,7 @@ class Step:
 
     @property
     def outputs(self) -> int:
-        """How many collections it makes."""
+        """The number of collections that the step makes."""
         if self.op == "panes":
             return 2
         if self.op != "apply":
@@ -70,7 +70,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Description:
-    """A whole pipeline; `read` are the collections whose elements are looked at."""
+    """A pipeline; `read` are the collections whose elements are compared."""
 
     steps: tuple[Step, ...]
     shapes: tuple[Shape, ...]
@@ -114,18 +114,18 @@ def pipelines(draw: st.DrawFn, steps: int = 10, elements: int = 30) -> Descripti
         values = draw(st.lists(st.tuples(one, timed), min_size=fewest, max_size=elements))
         add(Step("create", values=tuple(values)), Shape(kind, GLOBAL))
     for _ in range(draw(st.sampled_from([steps, steps // 2, 2, 1]))):
-        # Mostly go on from what is newest: chains are where steps fuse. Panes that order shows in are an end.
+        # Mostly extend the newest collections: steps fuse in chains. Panes that depend on the order are not extended.
         open_ended = [n for n, shape in enumerate(shapes) if shape.windows[0] != "panes"]
         recent = st.sampled_from(open_ended[-2:])
         source = draw(st.one_of(recent, recent, st.sampled_from(open_ended)))
-        _further(draw, source, shapes, add)
+        _add_step(draw, source, shapes, add)
     read = draw(st.sets(st.integers(0, len(shapes) - 1), min_size=1, max_size=4))
     if draw(st.booleans()):
         read |= set(range(len(shapes))) - {source for step in made for source in step.inputs}
     return Description(tuple(made), tuple(shapes), tuple(sorted(read)))
 
 
-def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> None:
+def _add_step(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> None:
     shape = shapes[source]
     ops = ["apply"] * 4 + ["window", "window", "reshuffle", "flatten"]
     if shape.kind == "pair":
@@ -135,13 +135,13 @@ def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> Non
     op = draw(st.sampled_from(ops))
     match op:
         case "apply":
-            names = [name for name, fn in FUNCTIONS.items() if fn.takes == shape.kind]
-            to_pairs = [name for name in names if FUNCTIONS[name].gives == "pair"]  # only pairs can be grouped
+            names = [name for name, fn in FUNCTIONS.items() if fn.input == shape.kind]
+            to_pairs = [name for name in names if FUNCTIONS[name].output == "pair"]  # only pairs can be grouped
             name = draw(st.sampled_from(to_pairs if shape.kind != "pair" and draw(st.booleans()) else names))
             fn = FUNCTIONS[name]
             handling = draw(st.sampled_from(["whole", "partial"])) if fn.raises else None
-            out = Shape(fn.gives, shape.windows, shape.grouped)
-            bad = [Shape(fn.takes, shape.windows, shape.grouped)] if handling else []
+            out = Shape(fn.output, shape.windows, shape.grouped)
+            bad = [Shape(fn.input, shape.windows, shape.grouped)] if handling else []
             add(Step("apply", (source,), name, handling=handling), out, *[out for _ in fn.tags], *bad)
         case "window":
             windows = draw(_windows)
@@ -163,10 +163,10 @@ def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> Non
             add(Step("group", (source,)), Shape("group", _after(shape.windows), True))
         case "combine":
             name = draw(st.sampled_from(sorted(COMBINERS)))
-            kind: Kind = "pair" if COMBINERS[name].gives == "int" else "group"
+            kind: Kind = "pair" if COMBINERS[name].output == "int" else "group"
             add(Step("combine", (source,), name), Shape(kind, _after(shape.windows), True))
         case "combine_globally":
-            name = draw(st.sampled_from([name for name, combiner in COMBINERS.items() if combiner.gives == "int"]))
+            name = draw(st.sampled_from([name for name, combiner in COMBINERS.items() if combiner.output == "int"]))
             add(Step("combine_globally", (source,), name), Shape("int", _after(shape.windows), True))
         case "combine_per_element":
             name = draw(st.sampled_from(["len", "sum", "squares", "middle"]))

@@ -1,4 +1,4 @@
-"""The model: what a description means, by lists alone. Slow, short, and independent of the engine."""
+"""The model: evaluates a description with lists alone. Slow, short, and independent of the engine."""
 
 # ruff: noqa: E731
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Element:
 
 
 def evaluate(description: Description) -> list[list[Element]]:
-    """The elements of every collection, in an order that says nothing."""
+    """The elements of every collection, in no defined order."""
     made: list[list[Element]] = []
     for step in description.steps:
         shapes = [description.shapes[source] for source in step.inputs]
@@ -40,7 +40,7 @@ def evaluate(description: Description) -> list[list[Element]]:
 
 
 def windows_at(windows: Windows, micros: int) -> tuple[Any, ...]:
-    """The windows of a timestamp, by looking at every start that could be."""
+    """The windows of a timestamp, found by trying every possible start."""
     match windows:
         case ("global",):
             return (GLOBAL_WINDOW,)
@@ -77,7 +77,7 @@ def _step(step: Step, inputs: list[list[Element]], windows: Windows) -> list[lis
             fired = list(_panes(step.name, _stamped(inputs[0], windows)))
             return [fired, [replace(element, windows=(GLOBAL_WINDOW,)) for element in fired]]
         case "state":
-            return [list(_remembered(_stamped(inputs[0], windows), step.windows))]
+            return [list(_folded(_stamped(inputs[0], windows), step.windows))]
         case "group":
             return [_grouped(inputs[0], lambda value: value, sorted, windows)]
         case "combine":
@@ -115,7 +115,7 @@ def _tables(elements: list[Element], pair: Any, windows: Windows) -> dict[tuple[
 
 
 def _merged(windows: Iterable[Any]) -> dict[Any, Any]:
-    """The session of each window: those that overlap are one."""
+    """Map each window to its session: the span of the overlapping windows."""
     spans: list[list[Any]] = []
     for window in sorted(windows, key=lambda window: window.start):
         if spans and window.start < max(part.end for part in spans[-1]):
@@ -127,7 +127,7 @@ def _merged(windows: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _stamped(elements: list[Element], windows: Windows) -> list[Element]:
-    """Elements made small and stamped with a time of their own, each once for every window in which it is then."""
+    """The elements after `ordered.small_in_time`: each occurs once for every window of its new timestamp."""
     return [
         element
         for element in elements
@@ -136,7 +136,7 @@ def _stamped(elements: list[Element], windows: Windows) -> list[Element]:
 
 
 def _in_order(elements: list[Element], windows: Windows) -> dict[tuple[Any, Any], list[int]]:
-    """What `ordered.small_in_time` makes of elements, by key and window, in the order of their timestamps."""
+    """The values after `ordered.small_in_time`, by key and window, in the order of their timestamps."""
     tables: dict[tuple[Any, Any], list[int]] = {}
     for value, key in sorted((element.value[1] % 97, element.value[0]) for element in elements):
         for window in windows_at(windows, value * SECOND):
@@ -153,7 +153,7 @@ def _panes(name: str, elements: list[Element]) -> Iterator[Element]:
             yield Element((key, pane.values), at, (window,), pane.info)
 
 
-def _remembered(elements: list[Element], windows: Windows) -> Iterator[Element]:
+def _folded(elements: list[Element], windows: Windows) -> Iterator[Element]:
     for (key, window), values in _in_order(elements, windows).items():
         end = tg.Timestamp.of(window.end).micros - 1
         for result in (reduce(fold, values, 0), len(values)):
@@ -190,8 +190,8 @@ def _results(fn: Fn, element: Element) -> Iterator[Any]:
     if fn.buffers:
         yield element.value
         return
-    asked = {"timestamp": tg.Timestamp(micros=element.micros), "window": element.windows[0], "pane": element.pane}
-    kwargs = dict(fn.kwargs) | {name: asked[kind] for name, kind in fn.params}
+    parameters = {"timestamp": tg.Timestamp(micros=element.micros), "window": element.windows[0], "pane": element.pane}
+    kwargs = dict(fn.kwargs) | {name: parameters[kind] for name, kind in fn.params}
     args = (*(element.value if fn.form.endswith("_tuple") else (element.value,)), *fn.args)
     if fn.form == "par_do":
         dofn = fn.code()

@@ -1,6 +1,6 @@
-"""The functions that random pipelines are made of: a fixed table of named ones, so that a description is plain data.
+"""The functions of random pipelines: a fixed table of named functions, so that a description is plain data.
 
-Elements are of three kinds: `int`, `pair` (two ints) and `group` (an int, and ints in no order that counts).
+Elements are of three kinds: `int`, `pair` (two ints) and `group` (an int, and ints in no defined order).
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ Form = Literal["map", "flat_map", "filter", "map_tuple", "flat_map_tuple", "par_
 
 @dataclass(frozen=True)
 class Fn:
-    """An element-wise step: what it is applied as, what it takes and gives, and what it asks for.
+    """An element-wise step: its transform, the kinds of its input and output, and its parameters.
 
     `code` is the function, or the class of a DoFn. `params` are the DoFn parameters by keyword. `tags` are further
-    outputs. `buffers`: a DoFn that gives each element as it is, but from `finish_bundle`.
+    outputs. `buffers`: a DoFn that emits each element unchanged from `finish_bundle`.
     """
 
     form: Form
-    takes: Kind
-    gives: Kind
+    input: Kind
+    output: Kind
     code: Callable[..., Any]
     args: tuple[Any, ...] = ()
     kwargs: tuple[tuple[str, Any], ...] = ()
@@ -156,8 +156,8 @@ class Countdown(tg.DoFn):
         yield from range(min(element, 6), 0, -step)
 
 
-class Opened(tg.DoFn):
-    """Fails unless its life cycle is kept."""
+class LifeCycle(tg.DoFn):
+    """Fails unless its life cycle methods are called in order."""
 
     def setup(self) -> None:
         self.base: int | None = 3
@@ -181,10 +181,10 @@ class Opened(tg.DoFn):
 
 
 class Buffer(tg.DoFn):
-    """Gives every element, in its window and pane, when its bundle ends."""
+    """Emits every element, in its window and pane, when its bundle ends."""
 
     def start_bundle(self) -> None:
-        self.held: list[Any] = []
+        self.buffered: list[Any] = []
 
     def process(
         self,
@@ -193,15 +193,15 @@ class Buffer(tg.DoFn):
         window: Any = tg.DoFn.WindowParam,
         pane: Any = tg.DoFn.PaneInfoParam,
     ) -> None:
-        self.held.append(tg.WindowedValue(element, at, (window,), pane))
+        self.buffered.append(tg.WindowedValue(element, at, (window,), pane))
 
     def finish_bundle(self) -> Iterable[Any]:
-        held, self.held = self.held, []
-        return held
+        elements, self.buffered = self.buffered, []
+        return elements
 
 
 class Sort(tg.DoFn):
-    """Three outputs: what is even, what is odd, and of every fifth a copy with a time of its own."""
+    """Three outputs: even numbers, odd ones, and copies of the multiples of five with new timestamps."""
 
     def process(self, element: int) -> Iterator[Any]:
         yield element if element % 2 == 0 else tg.TaggedOutput("odd", element)
@@ -293,7 +293,7 @@ FUNCTIONS: dict[str, Fn] = {
     "fragile_test": Fn("filter", "int", "int", fragile_test, raises=True),
     "fragile_stamps": Fn("map", "int", "int", fragile_stamps, raises=True),
     "countdown": Fn("par_do", "int", "int", Countdown, (2,)),
-    "opened": Fn("par_do", "int", "int", Opened),
+    "opened": Fn("par_do", "int", "int", LifeCycle),
     "buffer": Fn("par_do", "int", "int", Buffer, params=(TIME, WINDOW, PANE), buffers=True),
     "sort": Fn("par_do", "int", "int", Sort, tags=("odd", "fifth")),
     "sorted_out": Fn("map", "int", "int", sorted_out, tags=("small",)),
@@ -312,7 +312,7 @@ FUNCTIONS: dict[str, Fn] = {
 
 
 class SumOfSquares(tg.CombineFn[int, list[int], int]):
-    """An accumulator that is changed in place, with every method of a CombineFn."""
+    """A CombineFn that defines every method and changes its accumulator in place."""
 
     def setup(self) -> None:
         self.ready = True
@@ -336,12 +336,12 @@ class SumOfSquares(tg.CombineFn[int, list[int], int]):
 
 
 def middle(values: list[int]) -> int:
-    """A plain callable: a median, which can't be taken in parts."""
+    """A plain callable, a median, which can't be combined from parts."""
     return sorted(values)[len(values) // 2]
 
 
 def greatest_even(values: list[int]) -> int:
-    """The greatest of the values made even: of its own results, too."""
+    """The greatest value rounded down to an even number; associative, so it may be applied to its own results."""
     return max(value - value % 2 for value in values)
 
 
@@ -352,7 +352,7 @@ class Combiner:
     make: Callable[[], Any]
     meaning: Callable[[list[int]], Any]
     empty: tuple[Any, ...] = ()
-    gives: Literal["int", "list"] = "int"
+    output: Literal["int", "list"] = "int"
 
 
 COMBINERS: dict[str, Combiner] = {
