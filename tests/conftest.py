@@ -1,8 +1,8 @@
-"""What all tests share: how hypothesis looks for examples, and the one Spark session.
+"""Shared by all tests: the profiles of Hypothesis, and the Spark session.
 
-Under continuous integration (`CI` set) the examples are the same on every run, so that a red build is red again; at a
-developer's desk they are new each time. Neither has a deadline: shared machines stall, and time is not what these tests
-assert; nor does a health check look at how long examples take to make. `--hypothesis-profile` chooses by hand.
+In continuous integration (`CI` set) the examples are the same on every run, so that failures repeat; elsewhere they are
+new each time. Neither profile has deadlines or checks the speed of generation: shared machines stall, and these tests
+don't assert speed. `--hypothesis-profile` selects a profile.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-UNHURRIED = [HealthCheck.too_slow]
-settings.register_profile("desk", deadline=None, suppress_health_check=UNHURRIED)
+NO_SPEED_CHECKS = [HealthCheck.too_slow]
+settings.register_profile("desk", deadline=None, suppress_health_check=NO_SPEED_CHECKS)
 settings.register_profile(
-    "ci", deadline=None, suppress_health_check=UNHURRIED, derandomize=True, database=None, print_blob=True
+    "ci", deadline=None, suppress_health_check=NO_SPEED_CHECKS, derandomize=True, database=None, print_blob=True
 )
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""One that lives for minutes: compiling its code thoroughly and collecting garbage in parallel is no gain."""
+"""Options for a JVM that lives for minutes: thorough compilation and parallel garbage collection don't pay off."""
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # As in the background of a script; what tests start would ignore Ctrl-C as well.
+    # Scripts start background jobs with SIGINT ignored; child processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -53,14 +53,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
-    group.addoption("--streaming-seed", type=int, default=1, help="which ones, and when")
+    group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
     group.addoption("--simulation-seeds", type=int, default=1000, help="how many simulated streams to run")
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
-    """The Spark session of all tests that do not need their own: `--runner spark` finds it and uses it as it is.
+    """The Spark session of all tests that do not need their own: `--runner spark` finds and uses it unchanged.
 
     Tests that ask for it belong in xdist's group "spark", so that only one worker starts a JVM.
     """

@@ -1,4 +1,4 @@
-"""Steps that call out, with calls that end when the test says so, and a loop whose time passes without waiting."""
+"""Asynchronous steps whose calls end when the test ends them, and an event loop with virtual time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.testing import TestStream
 
 
 class ControlledCaller:
-    """Collects calls. `answer` and `fail` end one, as the thread of an event loop would report it."""
+    """Collects calls; `end` completes one as the thread of an event loop would."""
 
     def __init__(self, fn: Any, calls: AsyncCalls, label: str, wake: Callable[[], None]) -> None:
         self.fn = fn
@@ -47,8 +47,8 @@ class ControlledCaller:
         self.most = max(self.most, len(self.open))
 
     def take(self) -> list[Item]:
-        taken, self._items = self._items, []
-        return taken
+        items, self._items = self._items, []
+        return items
 
     def close(self) -> None:
         self.closed = True
@@ -79,7 +79,7 @@ class Observed:
 class Driven:
     """The steps of a pipeline behind its test stream, driven as the streaming runner does, by the test.
 
-    `apply` makes the collections of interest from the stream; the last step of each is read by nobody.
+    `apply` makes the collections of interest from the stream; no step reads them.
     """
 
     apply: Callable[[Any], tuple[tg.PCollection[Any], ...]]
@@ -141,7 +141,7 @@ class Driven:
 
     @property
     def caller(self) -> ControlledCaller:
-        """The calls of the only step that calls out."""
+        """The caller of the only asynchronous step."""
         (caller,) = self.callers
         return caller
 
@@ -154,7 +154,7 @@ class Driven:
         return self.graph.status(self.outputs[number]).watermark
 
     def push(self, values: Sequence[Any], timestamps: Sequence[int] | int = MIN_MICROS) -> None:
-        """Process a block as far as possible: there must be room for it."""
+        """Process a block, for which there must be room."""
         for _ in self.graph.pushing(self.input, Block(values, timestamps)):
             pass
 
@@ -163,7 +163,7 @@ class Driven:
         self.graph.update(self.input, CollectionStatus(micros, idle, ended))
 
     def end(self, *numbers: int) -> None:
-        """End calls (see `ControlledCaller.end`), and emit what can be emitted."""
+        """End calls (see `ControlledCaller.end`), and emit the results that are ready."""
         for number in numbers:
             self.caller.end(number)
         self.settle()
@@ -175,7 +175,7 @@ class Driven:
                 pass
 
     def restarted(self) -> Driven:
-        """Another process that has restored a snapshot of this one, with what this one has emitted."""
+        """A new instance restored from a snapshot of this one, with the output of this one so far."""
         self.graph.end_bundles()
         states = pickle.loads(pickle.dumps(self.graph.snapshot(), 5))
         other = Driven(self.apply, self.block_size)
@@ -188,7 +188,7 @@ class Driven:
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time passes at once whenever nothing is ready. Nothing outside it may be awaited."""
+    """An event loop whose clock jumps to the next timer whenever nothing is ready. It must not await outside events."""
 
     def __init__(self) -> None:
         super().__init__(_NeverWaiting(self))

@@ -19,11 +19,11 @@ class Crash(BaseException):
 def dying_commits(
     store: type, monkeypatch: pytest.MonkeyPatch, round_of: Callable[[str], tuple[Callable[[], Any], Callable[[], Any]]]
 ) -> Iterator[str]:
-    """Yield the names of runs, each of whose commits died one step later than the one before, and was then repeated.
+    """Yield the names of runs whose commits die, each one step later than the previous one, and are then repeated.
 
     `round_of(run)` prepares a run and returns two functions: the commit, and what follows a successful commit. Both
-    have been called when the name of the run is yielded. The first commit doesn't die, and neither does the last, which
-    has fewer steps than were allowed to it.
+    have been called when the name of the run is yielded. The first commit doesn't die, nor does the last, which ends
+    before its step to die.
     """
     steps = [0]
 

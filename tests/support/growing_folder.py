@@ -9,13 +9,13 @@ from pathlib import Path
 import tidegate as tg
 
 END = "zz-end"
-"""The file after which no other follows."""
+"""The name of the file that marks the end of the input."""
 WAIT = "..."
-"""The line at which reading of a file stops without an end."""
+"""A line at which reading pauses, without the end of the file."""
 
 
 def add_file(folder: Path, name: str, lines: list[str]) -> None:
-    """Put a whole file into the folder at once."""
+    """Add a complete file to the folder atomically."""
     hidden = folder / f".{name}"
     hidden.write_text("".join(f"{line}\n" for line in lines))
     hidden.rename(folder / name)
@@ -23,9 +23,9 @@ def add_file(folder: Path, name: str, lines: list[str]) -> None:
 
 @dataclass(frozen=True)
 class GrowingFolder(tg.io.Source[str]):
-    """The lines of the files of a folder, which are found in the order of their names; `size`: lines per batch.
+    """The lines of the files of a folder, discovered in the order of their names; `size`: lines per batch.
 
-    A file with `.gone-` in front of its name stands for lines that have been deleted since they were read.
+    A file `.gone-NAME` marks the lines of NAME as deleted since they were read.
     """
 
     folder: str
@@ -45,7 +45,7 @@ class GrowingFolder(tg.io.Source[str]):
 
 
 class FolderEnumerator(tg.io.SplitEnumerator):
-    """Returns the files behind the last one that was returned."""
+    """Discovers the files whose names follow the last one discovered."""
 
     def __init__(self, source: GrowingFolder, last: str) -> None:
         self.folder = source.folder

@@ -1,4 +1,4 @@
-"""Feeds events to an operator and reads its output, with its state saved and restored at any position if asked to."""
+"""Feeds events to an operator and reads its output; can save and restore its state between any two events."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def operator(
 
 
 def read(emitted: Iterable[tuple[str, Block]]) -> Iterator[Out]:
-    """The emitted elements, one by one."""
+    """Yield the emitted elements one by one."""
     for collection, block in emitted:
         for value, t, windows in zip(block.values, block.timestamp_column(), block.window_list(), strict=True):
             yield collection, value, t, tuple(windows)
@@ -107,7 +107,7 @@ def feed(operator: Operator, event: Event, *, cut: int = 4096) -> list[Out]:
 
 
 def run(operator: Operator, events: Iterable[Event], *, cut: int = 4096, end: bool = True) -> list[Out]:
-    """All events, and the end of input."""
+    """Feed all events and, with `end`, the end of input; return the output."""
     out = [made for event in events for made in feed(operator, event, cut=cut)]
     if end:
         out += read(operator.finish_bundle())
@@ -117,7 +117,7 @@ def run(operator: Operator, events: Iterable[Event], *, cut: int = 4096, end: bo
 
 
 def run_restored(make: Callable[[], Operator], events: list[Event], at: int) -> list[Out]:
-    """The same with the state saved after `at` events, pickled, and restored in another operator."""
+    """Run with the state pickled after `at` events and restored in another operator."""
     first = make()
     out = run(first, events[:at], end=False)
     saved = pickle.dumps(first.snapshot())
@@ -127,5 +127,5 @@ def run_restored(make: Callable[[], Operator], events: list[Event], at: int) -> 
 
 
 def operator_factory(make: Callable[[tg.Pipeline], Any], label: str, **kwargs: Any) -> Callable[[], Operator]:
-    """`operator(...)`, to be called more than once."""
+    """A function that builds a new `operator(...)` on each call."""
     return partial(operator, make, label, **kwargs)

@@ -1,4 +1,4 @@
-"""Files of records in each format, and what a source reads of them."""
+"""Files of records in each format, and the elements that a source reads from them."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ FORMATS: dict[str, tuple[Callable[..., Any], Callable[..., bytes], dict[str, Any
     "visits.csv": (tg.io.ReadFromCsv, csv_file, {"strings_can_be_null": True}),
     "visits.jsonl": (tg.io.ReadFromJson, json_lines, {"schema": VISIT}),
 }
-"""By the name of a file: the transform that reads it, how it is written, and what the transform needs to know."""
+"""By file name: the transform that reads the file, the function that writes it, and the transform's arguments."""
 
 
 def elements_of(read: Any, desired: int = 1, limit: int = 1000) -> list[Any]:
@@ -129,7 +129,7 @@ def drain(source: Source[Any], split: Split, position: Any = None, limit: int = 
 def drain_with_positions(
     source: Source[Any], split: Split, position: Any = None, limit: int = 1000
 ) -> list[tuple[Any, Any]]:
-    """The elements of a split with the position after each block of `limit`, as it is after a journey through JSON."""
+    """The elements of a split with the position after each block of `limit` elements, passed through JSON."""
     reader = source.reader(split, position)
     found: list[tuple[Any, Any]] = []
     try:
@@ -144,7 +144,7 @@ def drain_with_positions(
 
 
 def write(path: Path, data: bytes) -> Path:
-    """A file of this content."""
+    """Write a file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path

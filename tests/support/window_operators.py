@@ -1,5 +1,5 @@
-"""Builds window operators without a pipeline, feeds them events and reads their panes; and draws the random windowing
-strategies and streams that they are tested with."""
+"""Builds window operators without a pipeline, feeds them events and reads their panes; also draws the random windowing
+strategies and streams for their tests."""
 
 from __future__ import annotations
 
@@ -110,39 +110,39 @@ class EventDriver:
     operator: Any
     cuts: frozenset[int] | None = None
     restart: Any = None
-    """Creates an operator; before every event, a new one with the restored state replaces the running one."""
+    """Creates an operator. If set, a new operator with the state replaces the running one before every event."""
 
     def run(self, events: list[Event]) -> list[tuple[Any, ...]]:
         out: list[tuple[Any, ...]] = []
-        waiting: list[Event] = []
+        pending: list[Event] = []
         self.operator.open()
         self.operator.on_clock(0)
         list(self.operator.on_clock(0))
         for i, event in enumerate(events):
             if event[0] == "element":
                 if self.cuts is None or i in self.cuts:
-                    out += self.flush(waiting)
-                waiting.append(event)
+                    out += self.flush(pending)
+                pending.append(event)
                 continue
-            out += self.flush(waiting)
-            self.move()
+            out += self.flush(pending)
+            self.restart_operator()
             out += read(self.operator.finish_bundle())
             if event[0] == "watermark":
                 out += read(self.operator.on_watermark(event[1]))
             else:
                 out += read(self.operator.on_clock(event[1]))
-        out += self.flush(waiting)
+        out += self.flush(pending)
         return out
 
-    def flush(self, waiting: list[Event]) -> list[tuple[Any, ...]]:
-        if not waiting:
+    def flush(self, pending: list[Event]) -> list[tuple[Any, ...]]:
+        if not pending:
             return []
-        self.move()
-        block = elements_block(waiting)
-        waiting.clear()
+        self.restart_operator()
+        block = elements_block(pending)
+        pending.clear()
         return read(self.operator.process(block, "in"))
 
-    def move(self) -> None:
+    def restart_operator(self) -> None:
         if self.restart is not None:
             state = pickle.loads(pickle.dumps(self.operator.snapshot()))
             self.operator = self.restart()
@@ -170,7 +170,7 @@ class Nothing(Evictor):
 
 
 class Mean(CombineFn[int, list[int], float]):
-    """An accumulator changed in place, and a result that is the accumulator's own list."""
+    """A CombineFn that changes its accumulator in place and returns it as the result."""
 
     def create_accumulator(self) -> list[int]:
         return [0, 0]
@@ -192,7 +192,7 @@ class Mean(CombineFn[int, list[int], float]):
 
 
 class Trip(BoundedWindow):
-    """An author's window type: it ends at `end` and belongs to a line."""
+    """A user-defined window type: a trip on a line that ends at `end`."""
 
     def __init__(self, end: Timestamp, line: int) -> None:
         self.end = end
@@ -212,7 +212,7 @@ class Trip(BoundedWindow):
 
 
 class Trips(WindowAssigner):
-    """Trips of one line that end within 8 µs of each other are one, which ends with the last."""
+    """Merges the trips of one line that end within 8 µs of each other into one that ends with the last."""
 
     def assign(self, timestamp: Timestamp, element: Any) -> Any:
         return [Trip(Timestamp(micros=timestamp.micros + 10), element[1] % 2)]

@@ -1,4 +1,4 @@
-"""Runs file sinks by tasks that a test drives, and reads the files back with other libraries."""
+"""Runs file sinks without a runner, and reads the files back with other libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FORMATS = ("csv", "json", "parquet", "avro", "arrow")
 
 
 def write(sink: Any, run: str, *tasks: Sequence[Any], block: int = 2) -> list[Committable]:
-    """Each list is written by a task of its own; what they prepared, after a journey through pickle and JSON."""
+    """Write each list by a separate task, and return the committables, which have passed through JSON."""
     prepared: list[Committable] = []
     for task, values in enumerate(tasks):
         attempt = pickle.loads(pickle.dumps(sink)).attempt(run, task)
@@ -37,12 +37,12 @@ def write(sink: Any, run: str, *tasks: Sequence[Any], block: int = 2) -> list[Co
 
 
 def write_and_commit(sink: FileSink, *tasks: Sequence[Any], block: int = 2) -> None:
-    """A bounded run."""
+    """Write and commit the values of a bounded run."""
     sink.commit("run", write(sink, "run", *tasks, block=block))
 
 
 def rows_of(data: bytes, format: str) -> list[dict[str, Any]]:
-    """The rows of a file: of CSV as text, of JSON lines as JSON has them."""
+    """The rows of a file: of CSV with text values, of JSON lines with JSON values."""
     if data[:2] == b"\x1f\x8b":
         data = gzip.decompress(data)
     match format:
@@ -60,7 +60,7 @@ def rows_of(data: bytes, format: str) -> list[dict[str, Any]]:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files in a folder and below by name, but for those that sinks need for themselves."""
+    """The files in a folder and below by name, except the sinks' internal ones."""
     found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
     return {name: path.read_bytes() for name, path in found.items() if ".tidegate-" not in name}
 
@@ -76,7 +76,7 @@ def all_rows(folder: Path, format: str) -> list[dict[str, Any]]:
 
 
 def exact(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Rows as text in which 1, 1.0 and True differ, and instants don't by the names of their zones."""
+    """Rows as text that distinguishes 1, 1.0 and True, but not the time zones of equal instants."""
     return [repr([(name, _text(value)) for name, value in sorted(row.items())]) for row in rows]
 
 

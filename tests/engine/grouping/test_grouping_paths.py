@@ -95,7 +95,7 @@ class Derives(EventDriver):
     def flush(self, waiting: list[Any]) -> list[Any]:
         if not waiting:
             return []
-        self.move()
+        self.restart_operator()
         block = elements_block(waiting)
         waiting.clear()
         column = DerivedFrom(self.assigner)
