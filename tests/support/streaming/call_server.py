@@ -1,4 +1,4 @@
-"""A server outside the pipeline that answers calls when the test says so, and remembers them."""
+"""A server outside the pipeline that answers calls when the test releases them, and records them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class CallServer:
-    """Answers each line `n` with `n * 2`, once it is `released`. Notes who asked for what."""
+    """Answers each line `n` with `n * 2`, once it is `released`. Records the process and number of each call."""
 
     def __init__(self, folder: Path) -> None:
         self.path = str(folder / "calls")
@@ -27,13 +27,13 @@ class CallServer:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def release(self) -> None:
-        """Answer the calls that wait, and all later ones at once."""
+        """Answer the waiting calls, and later ones immediately."""
         with self._changed:
             self._released = True
             self._changed.notify_all()
 
     def hold(self) -> None:
-        """Let later calls wait."""
+        """Make later calls wait."""
         with self._changed:
             self._released = False
 
@@ -55,7 +55,7 @@ class CallServer:
             threading.Thread(target=self._answer, args=(connection,), daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection, connection.makefile("r") as lines, suppress(OSError):  # who asked may have been killed
+        with connection, connection.makefile("r") as lines, suppress(OSError):  # the caller may have been killed
             if not (line := lines.readline()):
                 return
             pid, number = map(int, line.split())

@@ -65,12 +65,12 @@ class InProcessJob:
         """How often the worker has checked for work."""
         self.finish: coordinator_io.Finish | None = None
         self._folder = folder
-        self._told: list[bytes] = []
+        self._messages: list[bytes] = []
         self._crashes = False
         self._observed = MetricsObserver(planned)
         self.coordinator = Coordinator(self.job)
         self.worker: Worker | None = None
-        self._happens(coordinator_io.Begin())
+        self._handle(coordinator_io.Begin())
         if settles:
             self.settle()
 
@@ -78,11 +78,11 @@ class InProcessJob:
 
     @property
     def deployed(self) -> bool:
-        """Whether the worker has its tasks."""
+        """True if the worker has its tasks."""
         return self.worker is not None and bool(self.worker._tasks)
 
     def settle(self) -> None:
-        """Run the worker until it has nothing more to do now."""
+        """Run the worker until it is idle."""
         while self.turn():
             pass
 
@@ -91,24 +91,24 @@ class InProcessJob:
         if self.finish is not None:
             return False
         self.rounds += 1
-        did = self.worker is not None and self.worker.work()
-        told, self._told = self._told, []
-        for message in told:
+        worked = self.worker is not None and self.worker.work()
+        messages, self._messages = self._messages, []
+        for message in messages:
             if self.worker is not None:
-                self._happens(coordinator_io.FromWorker(0, self.worker.attempt, pickle.loads(message)))
-        return bool(did or told or self._told)
+                self._handle(coordinator_io.FromWorker(0, self.worker.attempt, pickle.loads(message)))
+        return bool(worked or messages or self._messages)
 
     def advance(self, seconds: float) -> None:
         """Advance the clock, waking coordinator and worker whenever they ask to be woken."""
-        until, restless = self.moved.now() + round(seconds * SECOND), 0
+        until, idle_wakeups = self.moved.now() + round(seconds * SECOND), 0
         while self.finish is None:
             wakes = [self.coordinator.next_wake(), None if self.worker is None else self.worker.next_wake()]
             wake = min((at for at in wakes if at is not None), default=until)
             passes = min(wake, until) - self.moved.now()
-            restless = 0 if passes > 0 else restless + 1
-            assert restless < MAX_IDLE_WAKEUPS, "a wake-up is due at once, again and again"
+            idle_wakeups = 0 if passes > 0 else idle_wakeups + 1
+            assert idle_wakeups < MAX_IDLE_WAKEUPS, "wake-ups follow each other without progress"
             self.moved.advance(max(0, passes))
-            self._happens(coordinator_io.Tick())
+            self._handle(coordinator_io.Tick())
             self.settle()
             if self.moved.now() >= until:
                 break
@@ -117,7 +117,7 @@ class InProcessJob:
         """Lose the worker and its memory; the coordinator starts another a second later."""
         assert self.worker is not None
         self._crashes = True
-        self._happens(coordinator_io.WorkerGone(0, self.worker.attempt, "killed"))
+        self._handle(coordinator_io.WorkerGone(0, self.worker.attempt, "killed"))
         self._crashes = False
 
     # -- the job's process
@@ -126,7 +126,7 @@ class InProcessJob:
         """The clock of a new process."""
         return SystemClock(lambda: self.moved.now() + self.ahead, self.moved.now)
 
-    def _happens(self, event: coordinator_io.CoordinatorEvent) -> None:
+    def _handle(self, event: coordinator_io.CoordinatorEvent) -> None:
         for action in self.coordinator.handle(event, self.moved.now()):
             self._perform(action)
 
@@ -142,7 +142,7 @@ class InProcessJob:
             case coordinator_io.StopWorkers():
                 self.worker = None
             case coordinator_io.Store():
-                self._happens(outcome(self._ownership.store(action)))
+                self._handle(outcome(self._ownership.store(action)))
             case coordinator_io.Delete():
                 outcome(self._ownership.delete(action))
             case coordinator_io.Withdraw(name=name):
@@ -154,16 +154,16 @@ class InProcessJob:
             case coordinator_io.Report(state="restarting", text=text) if not self._crashes:
                 raise AssertionError(text)
             case _:
-                told = pickle.loads(pickle.dumps(action, 5))
-                self._observed.update(told, 0.0)
-                if isinstance(told, coordinator_io.CheckpointReport):
-                    self.completed += not told.error
-                    self.failed += [told.error] if told.error else []
+                report = pickle.loads(pickle.dumps(action, 5))
+                self._observed.update(report, 0.0)
+                if isinstance(report, coordinator_io.CheckpointReport):
+                    self.completed += not report.error
+                    self.failed += [report.error] if report.error else []
 
-    # -- the worker's world
+    # -- the worker's environment
 
     def report(self, message: ToCoordinator) -> None:
-        self._told.append(pickle.dumps(message, 5))
+        self._messages.append(pickle.dumps(message, 5))
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
         raise AssertionError("there is no other worker")

@@ -16,14 +16,14 @@ _PIECE: Final = 1 << 12
 
 
 class SmallFilesystem:
-    """`path`: where it is, for every process."""
+    """`path` reaches the file system from every process."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._ballast = path / "ballast"
 
     def fill(self) -> None:
-        """Leave no room on it, also where others have made some since."""
+        """Fill all free space, including space freed since the last call."""
         with open(self._ballast, "ab", buffering=0) as ballast:
             try:
                 while True:
@@ -33,14 +33,14 @@ class SmallFilesystem:
                     raise
 
     def make_room(self) -> None:
-        """Take away what `fill` has put there."""
+        """Delete the ballast file that `fill` wrote."""
         self._ballast.unlink()
 
 
 @contextmanager
 def mount_small_filesystem(folder: Path, megabytes: int) -> Iterator[SmallFilesystem]:
-    """A file system in memory, mounted where only one process sees it, through which the others reach it: the system
-    takes it away with that process, whatever becomes of the test. Skips the test where there can be none."""
+    """Mount a file system in memory, in the mount namespace of a child process, through whose /proc entry other
+    processes reach it: the mount ends with that process, however the test ends. Skip the test if mounting fails."""
     if shutil.which("unshare") is None:
         pytest.skip("a small file system needs the command unshare, which is not here")
     folder.mkdir()
