@@ -59,10 +59,10 @@ def service() -> Iterator[Service]:
     "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
 )
 def test_orders_are_enriched_and_those_without_an_answer_are_set_aside(
-    runner: str, service: Service, tmp_path: Path
+    runner: str, service: Service, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if runner == "spark":
-        pytest.importorskip("pyspark")
+        request.getfixturevalue("spark_session")
     command = ["run", EXAMPLES / "enrichment.py", "--runner", runner, "--service", service.url, "--orders", "70"]
     if runner == "streaming":
         command += ["--workers", "2"]

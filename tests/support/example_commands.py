@@ -10,7 +10,11 @@ from typing import Final
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 ENDLESS: Final = ("alerts.py",)
 """Examples that run until they are stopped."""
-BOUNDED: Final = tuple(sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS))
+WITH_SERVICE: Final = ("enrichment.py",)
+"""Examples that call a service, which their own tests start."""
+BOUNDED: Final = tuple(
+    sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in (*ENDLESS, *WITH_SERVICE))
+)
 
 
 def documented_arguments(name: str, output: Path) -> list[str]:

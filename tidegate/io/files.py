@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
 from tidegate.sdk.errors import BuildError, TidegateError
+from tidegate.sdk.secrets.redaction import redacted
+from tidegate.sdk.secrets.references import resolved
 
 WORK_PREFIX: Final = ".tidegate-"
 """The prefix of folders with unfinished output. Patterns don't match files in them."""
@@ -122,22 +124,29 @@ class Store(ABC):
 
 
 def store_of(path: str) -> tuple[Store, str]:
-    """The store of a path or pattern, and the path within it. Raises BuildError if fsspec, or its driver for the
-    protocol, is not installed."""
+    """The store of a path or pattern, and the path within it.
+
+    A URL may refer to secrets, as in `sftp://${USER}:${PASSWORD}@host/folder`: they are resolved here, in each process
+    that opens a store, and again each time. Raises BuildError if fsspec, or its driver for the protocol, is not
+    installed; RunError for a secret that this process can't resolve.
+    """
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
     if "://" not in path and "::" not in path:
         return Local(), os.path.expanduser(path)
+    path = resolved(path)
     try:
         import fsspec
     except ImportError:
-        raise BuildError(f"{path}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'") from None
+        raise BuildError(
+            f"{redacted(path)}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'"
+        ) from None
     try:
         fs, path_in_store = fsspec.url_to_fs(path)
     except ImportError as error:
-        raise BuildError(f"{path}: {error}") from error
+        raise BuildError(f"{redacted(path)}: {error}") from error
     except ValueError as error:
-        raise BuildError(f"{path}: {error}; a local path has no '://'") from error
+        raise BuildError(f"{redacted(path)}: {error}; a local path has no '://'") from error
     return Remote(fs), path_in_store
 
 

@@ -3,7 +3,7 @@
 A prefix such as `out/{destination}/{window:%Y-%m-%d}` is a `NameTemplate`. A step before the sink turns each element
 into `(address, element)`; an address is the text of each placeholder, in the order of the prefix. The sink writes the
 elements of each address to files of their own, whose prefix it gets from the template. All file sinks can use this.
-`{{` and `}}` are literal braces.
+`{{` and `}}` are literal braces. `${NAME}` in a URL is a reference to a secret, which the store resolves.
 
 >>> template = NameTemplate.of("out/{destination}/part")
 >>> addressing = Addressing(template, lambda order: order["country"], None)
@@ -34,7 +34,9 @@ from tidegate.sdk.windowing.window import GlobalWindow
 Address: TypeAlias = tuple[str, ...]
 """The text of each placeholder of a template, in the order of the prefix."""
 
-_BRACES: Final = re.compile(r"(?P<escape>\{\{|\}\})|\{(?P<name>[^\W\d]\w*)(?P<rest>[^{}]*)\}")
+_BRACES: Final = re.compile(
+    r"(?P<reference>\$\{(?!destination|window)[^{}]*\})|(?P<escape>\{\{|\}\})|\{(?P<name>[^\W\d]\w*)(?P<rest>[^{}]*)\}"
+)
 _REST: Final = re.compile(r"(?:\.(?P<edge>\w+))?(?::(?P<format>[^{}]*))?")
 _KINDS: Final = ("destination", "window")
 _UNKNOWN_CODE: Final = re.compile(r"%(?:[^\W\d_]|$)")
@@ -77,8 +79,14 @@ class NameTemplate:
     @staticmethod
     def of(prefix: str) -> NameTemplate:
         """Parse a prefix. Raises BuildError for an unknown placeholder."""
-        found = _BRACES.finditer(prefix)
-        return NameTemplate(prefix, tuple(_placeholder(brace) for brace in found if not brace["escape"]))
+        found = list(_BRACES.finditer(prefix))
+        for brace in found:
+            if brace["reference"] and "://" not in prefix:
+                raise BuildError(
+                    f"{brace['reference']} in the path {prefix!r}: only URLs may refer to secrets; a literal brace is "
+                    "written {{"
+                )
+        return NameTemplate(prefix, tuple(_placeholder(brace) for brace in found if brace["name"]))
 
     def has(self, kind: str) -> bool:
         """Whether the prefix has a placeholder of this kind."""
@@ -91,7 +99,7 @@ class NameTemplate:
     @property
     def fixed_folder(self) -> str:
         """The deepest folder that contains the files of every address, directly or in subfolders."""
-        first = next((found for found in _BRACES.finditer(self.prefix) if not found["escape"]), None)
+        first = next((found for found in _BRACES.finditer(self.prefix) if found["name"]), None)
         return files.folder_of(_filled(self.prefix[: first.start()] if first else self.prefix, iter(())))
 
 
@@ -247,7 +255,13 @@ def zone_of(name: str, of: str) -> tzinfo | None:
 
 def _filled(prefix: str, texts: Iterator[str]) -> str:
     """The prefix with its placeholders replaced by these texts, and its doubled braces by single ones."""
-    return _BRACES.sub(lambda found: found["escape"][0] if found["escape"] else next(texts), prefix)
+
+    def text(found: re.Match[str]) -> str:
+        if found["name"]:
+            return next(texts)
+        return found["escape"][0] if found["escape"] else found["reference"]
+
+    return _BRACES.sub(text, prefix)
 
 
 def _placeholder(found: re.Match[str]) -> Placeholder:

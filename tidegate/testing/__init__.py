@@ -5,17 +5,14 @@
         assert_that(counts, equal_to([("a", 2), ("b", 1)]))
 
 Assertions are checked after the run, in the test's process, on any runner. `check_source` and `check_sink` check that a
-connector keeps the rules of its interface. `strategies` (for hypothesis) and `harness`
-(for developers of the engine) are imported on first use.
+connector keeps the rules of its interface. They, `strategies` (for hypothesis) and `harness` (for developers of the
+engine) are imported on first use.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.testing.conformance.rules import ConformanceReport, RuleBroken
-from tidegate.testing.conformance.sink import check_sink
-from tidegate.testing.conformance.source import check_source
 from tidegate.testing.expected_panes import ANY, Fired, Recorded, early, fired, late, on_time
 from tidegate.testing.matchers import (
     Matcher,
@@ -32,6 +29,11 @@ from tidegate.testing.test_pipeline import TestPipeline, assert_that
 from tidegate.testing.test_stream import TestStream
 from tidegate.testing.trace.api import trace
 from tidegate.testing.trace.recorded_run import Trace
+
+if TYPE_CHECKING:  # they import the engine
+    from tidegate.testing.conformance.rules import ConformanceReport, RuleBroken
+    from tidegate.testing.conformance.sink import check_sink
+    from tidegate.testing.conformance.source import check_source
 
 __all__ = [
     "TestPipeline",
@@ -71,4 +73,17 @@ def __getattr__(name: str) -> Any:
         from importlib import import_module
 
         return import_module(f"tidegate.testing.{name}")
+    if name in _CONFORMANCE:
+        from importlib import import_module
+
+        return getattr(import_module(f"tidegate.testing.conformance.{_CONFORMANCE[name]}"), name)
     raise AttributeError(f"module 'tidegate.testing' has no attribute {name!r}")
+
+
+_CONFORMANCE: Final = {
+    "check_source": "source",
+    "check_sink": "sink",
+    "ConformanceReport": "rules",
+    "RuleBroken": "rules",
+}
+"""The module of each name of the conformance suite."""

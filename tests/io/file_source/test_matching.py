@@ -17,7 +17,7 @@ from tidegate.io import files
 from tidegate.io.file_source.listing import matching
 from tidegate.io.file_source.matching import MatchSource
 
-RUNNERS = ["direct", "streaming", "spark"]
+RUNNERS = ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
 
 
 @pytest.fixture

@@ -146,7 +146,9 @@ def test_an_error_of_the_iterable_comes_after_what_it_yielded_before(bounded: bo
         read_until(reader, lambda found, end: end)
 
 
-@pytest.mark.parametrize("runner", ["direct", "streaming", "spark"])
+@pytest.mark.parametrize(
+    "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
+)
 def test_an_iterable_is_read_in_order_on_every_runner_and_may_have_timestamps(runner: str) -> None:
     def words() -> Iterator[Any]:
         yield from (tg.TimestampedValue(word, at) for at, word in enumerate(["to", "be", "or"]))

@@ -125,7 +125,9 @@ def test_what_is_due_is_what_has_an_instant_that_has_come(rate: float, n: int, n
     assert schedule.instants(range(n, n + 2)) == [schedule.instant(n), schedule.instant(n + 1)]
 
 
-@pytest.mark.parametrize("runner", ["direct", "streaming", "spark"])
+@pytest.mark.parametrize(
+    "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
+)
 def test_a_bounded_sequence_is_read_on_every_runner(runner: str) -> None:
     found = collect(lambda p: {"numbers": p | tg.io.GenerateSequence(3, 10_003)}, runner)
     assert sorted(found.values("numbers")) == list(range(3, 10_003))

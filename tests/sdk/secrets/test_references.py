@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+import tidegate as tg
 from tidegate.sdk.errors import BuildError, RunError
 from tidegate.sdk.secrets.redaction import conceal, redacted
-from tidegate.sdk.secrets.references import check_references, resolved
+from tidegate.sdk.secrets.references import resolved
 
 
 def test_references_are_resolved_everywhere_in_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,13 +40,25 @@ def test_a_variable_or_file_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["${", "${}", "a ${not a name} b", "${file:relative}", "x${1A}"])
-def test_a_malformed_reference_is_refused_when_it_is_built(text: str) -> None:
-    with pytest.raises(BuildError, match=r"^Load: .* is no reference to a secret: write \$\{NAME\}"):
-        check_references({"nested": [text]}, "Load")
+def test_a_malformed_reference_is_refused(text: str) -> None:
+    with pytest.raises(BuildError, match=r"is no reference to a secret: write \$\{NAME\}"):
+        resolved({"nested": [text]})
 
 
-def test_well_formed_references_pass_even_if_nothing_resolves_them() -> None:
-    check_references(["${NO_SUCH_TIDE}", "$${", "${file:/no/such}", SecretStr("plain")], "Load")
+def test_the_url_of_files_may_refer_to_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("harbour-7\n")
+    monkeypatch.setenv("TIDE_FILE", "ships")
+    url = f"memory://${{file:{tmp_path}/folder}}/${{TIDE_FILE}}"
+    with tg.Pipeline(options=[]) as p:
+        _ = p | tg.Create(["brig", "sloop"]) | tg.io.WriteToText(url, num_shards=1, shard_name_template="")
+    q = tg.Pipeline(options=[])
+    read = q | tg.io.ReadFromText("memory://harbour-7/ships")
+    assert sorted(read.collect()) == ["brig", "sloop"]
+    with pytest.raises(BuildError, match=r"only URLs may refer to secrets"):
+        tg.io.WriteToText(f"{tmp_path}/${{TIDE_FILE}}")
+    monkeypatch.delenv("TIDE_FILE")
+    with pytest.raises(RunError, match="has no environment variable TIDE_FILE"):
+        _ = tg.Pipeline(options=[]) | tg.io.ReadFromText(url)
 
 
 def test_resolved_values_and_passwords_in_urls_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -404,7 +404,7 @@ def check_folder(path: Path, faulty: Any, follow: bool = True, **options: Any) -
 
 
 def test_a_source_with_an_enumerator_keeps_the_rules(tmp_path: Path) -> None:
-    followed = check_folder(tmp_path / "followed", FolderEnumerator)
+    followed = check_folder(tmp_path / "followed", FolderEnumerator, patience=5.0)
     ended = check_folder(tmp_path / "ended", FolderEnumerator, follow=False)
     assert {name for name, _, _ in OF_FOLDERS} <= {*followed.passed, *ended.passed}
     assert "resumes_at_every_position" in followed.passed

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError, RunError, shorten
@@ -25,23 +25,11 @@ _REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<name>[^{}]*)\}|(?P<o
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def check_references(value: Any, of: str) -> None:
-    """Raise BuildError, naming the transform `of`, for a `${…}` that is no reference. Resolves nothing: only the
-    processes that run the pipeline need the values."""
-    for text in _texts(value):
-        for found in _REFERENCE.finditer(text):
-            name = found["name"]
-            if found["open"] or (name is not None and not (_VARIABLE.fullmatch(name) or name.startswith("file:/"))):
-                raise BuildError(
-                    f"{of}: {shorten(found.group())} is no reference to a secret: write ${{NAME}} for an environment "
-                    "variable, ${file:/path} for the contents of a file, or $${ for a literal ${"
-                )
-
-
 def resolved(value: Any) -> Any:
     """The value with all references replaced, also inside dicts, lists, tuples and pydantic's secrets.
 
-    Raises RunError, naming the reference, for a variable or file that this process can't read.
+    Raises BuildError for a `${…}` that is no reference; RunError, naming the reference, for a variable or file that
+    this process can't read.
     """
     match value:
         case str():
@@ -62,8 +50,11 @@ def _replaced(found: re.Match[str]) -> str:
     if found["escape"]:
         return found["escape"]
     name = found["name"]
-    if name is None:
-        return found.group()
+    if name is None or not (_VARIABLE.fullmatch(name) or name.startswith("file:/")):
+        raise BuildError(
+            f"{shorten(found.group())} is no reference to a secret: write ${{NAME}} for an environment variable, "
+            "${file:/path} for the contents of a file, or $${ for a literal ${"
+        )
     value = _of_file(name[5:]) if name.startswith("file:") else _of_variable(name)
     conceal(value)
     return value
@@ -86,17 +77,3 @@ def _of_file(path: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise RunError(f"${{file:{path}}}: the secret can't be read: {reason}") from None
-
-
-def _texts(value: Any) -> Iterator[str]:
-    match value:
-        case str():
-            yield value
-        case Mapping():
-            for item in value.values():
-                yield from _texts(item)
-        case list() | tuple():
-            for item in value:
-                yield from _texts(item)
-        case _ if hasattr(value, "get_secret_value"):
-            yield from _texts(value.get_secret_value())

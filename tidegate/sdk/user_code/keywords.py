@@ -33,15 +33,30 @@ class Keywords:
 
 def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
     parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_KEYWORD:
+            options = _unpacked(cls, parameter)
+            if not options:
+                return
+            known += options
     for name in given:
         if name not in known:
             keywords = [each for each in known[1:] if each != "kind"]
             meant = near(name, keywords)
             advice = f"did you mean {meant!r}?" if meant else f"it has {', '.join(map(repr, keywords))}"
             raise TypeError(f"{cls.__name__}() has no argument {name!r}; {advice} (at {caller()})")
+
+
+def _unpacked(cls: type, parameter: inspect.Parameter) -> list[str]:
+    """The keywords of `**options: Unpack[SomeTypedDict]`; none if any keyword is accepted."""
+    hint = parameter.annotation
+    if isinstance(hint, str):
+        namespace = getattr(cls.__init__, "__globals__", {})  # type: ignore[misc]
+        hint = namespace.get(hint.removeprefix("Unpack[").removesuffix("]")) if hint.startswith("Unpack[") else None
+    else:
+        hint = next(iter(getattr(hint, "__args__", ())), None)
+    return list(getattr(hint, "__annotations__", ())) if hasattr(hint, "__total__") else []
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
