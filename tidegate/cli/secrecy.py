@@ -17,19 +17,16 @@ import click
 
 from tidegate.sdk.errors import BuildError, OptionsError, visible
 from tidegate.sdk.options.flags import spelling
+from tidegate.sdk.secrets.redaction import SHORTEST, redacted
 
 if TYPE_CHECKING:
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.portable.model import Node, Pipeline
 
-SHORTEST: Final = 4
-"""The minimum length of a secret that is searched for; shorter ones would be found by chance."""
-
 _NAMES: Final = re.compile(
     r"pass(word|wd|phrase)|pwd|secret|credential|(api|access|private|auth)[_.-]?(key|token)|token$|connection_string",
     re.IGNORECASE,
 )
-_IN_URL: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
 def secret_fields(options: PipelineOptions) -> set[str]:
@@ -102,7 +99,7 @@ def ask_for_secrets(pipeline: Pipeline) -> None:
 def _looks_secret(name: str, value: Any) -> bool:
     match value:
         case str():
-            return bool(value) and (_NAMES.search(name) is not None or _IN_URL.search(value) is not None)
+            return bool(value) and (_NAMES.search(name) is not None or redacted(value) != value)
         case dict():
             return any(_looks_secret(str(key), part) or _looks_secret(name, part) for key, part in value.items())
         case list():

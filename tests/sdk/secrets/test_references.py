@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pydantic import SecretStr
 
 import tidegate as tg
 from tidegate.sdk.errors import BuildError, RunError
@@ -13,10 +12,10 @@ from tidegate.sdk.secrets.redaction import conceal, redacted
 from tidegate.sdk.secrets.references import resolved
 
 
-def test_references_are_resolved_everywhere_in_a_value(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_reference_in_a_text_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDE_KEY", "moon4tide")
-    settings = {"key": "${TIDE_KEY}", "more": [("a-${TIDE_KEY}-b", 3)], "whole": SecretStr("x${TIDE_KEY}")}
-    assert resolved(settings) == {"key": "moon4tide", "more": [("a-moon4tide-b", 3)], "whole": "xmoon4tide"}
+    monkeypatch.setenv("TIDE_USER", "sun")
+    assert resolved("a-${TIDE_USER}:${TIDE_KEY}@b-${TIDE_USER}") == "a-sun:moon4tide@b-sun"
 
 
 def test_a_file_is_read_again_each_time(tmp_path: Path) -> None:
@@ -42,7 +41,7 @@ def test_a_variable_or_file_that_is_missing_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["${", "${}", "a ${not a name} b", "${file:relative}", "x${1A}"])
 def test_a_malformed_reference_is_refused(text: str) -> None:
     with pytest.raises(BuildError, match=r"is no reference to a secret: write \$\{NAME\}"):
-        resolved({"nested": [text]})
+        resolved(text)
 
 
 def test_the_url_of_files_may_refer_to_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,16 +7,13 @@ again each time, so that credentials can be replaced while a job runs. `$${` is 
 >>> os.environ["TIDE_USER"] = "ebb"
 >>> resolved("https://${TIDE_USER}@example.org/$${x}")
 'https://ebb@example.org/${x}'
->>> resolved({"key": ["${TIDE_USER}", 3]})
-{'key': ['ebb', 3]}
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from tidegate.sdk.errors import BuildError, RunError, shorten
 from tidegate.sdk.secrets.redaction import conceal
@@ -25,25 +22,13 @@ _REFERENCE: Final = re.compile(r"\$(?P<escape>\$\{)|\$\{(?P<name>[^{}]*)\}|(?P<o
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def resolved(value: Any) -> Any:
-    """The value with all references replaced, also inside dicts, lists, tuples and pydantic's secrets.
+def resolved(text: str) -> str:
+    """The text with all references replaced. Their values are redacted in messages from then on.
 
     Raises BuildError for a `${…}` that is no reference; RunError, naming the reference, for a variable or file that
     this process can't read.
     """
-    match value:
-        case str():
-            return _REFERENCE.sub(_replaced, value) if "${" in value else value
-        case Mapping():
-            return {key: resolved(item) for key, item in value.items()}
-        case list() | tuple():
-            return type(value)(map(resolved, value))
-        case _ if hasattr(value, "get_secret_value"):
-            plain = resolved(value.get_secret_value())
-            conceal(plain)
-            return plain
-        case _:
-            return value
+    return _REFERENCE.sub(_replaced, text) if "${" in text else text
 
 
 def _replaced(found: re.Match[str]) -> str:
