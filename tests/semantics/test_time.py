@@ -187,6 +187,18 @@ def test_when_all_inputs_are_idle_the_watermark_stands(stream_runner: str) -> No
     assert timings(stream_runner, script) == [early(["still early"]), on_time([])]
 
 
+@pytest.mark.parametrize("order", [(None, "other"), ("other", None)], ids=["first to last", "last to first"])
+def test_when_all_inputs_are_idle_the_watermark_is_the_greatest_of_theirs_in_whatever_order_they_became_idle(
+    stream_runner: str, order: tuple[str | None, str | None]
+) -> None:
+    script = TestStream().with_outputs("other").add_elements([at("before", 1)])
+    script = script.advance_watermark_to(20).advance_watermark_to(5, tag="other")
+    for tag in order:
+        script = script.idle(tag)
+    script = script.add_elements([at("after", 2)], tag="other")
+    assert timings(stream_runner, script) == [early(["before"]), on_time([]), late(["after"])]
+
+
 def test_an_input_that_is_active_again_counts_once_it_has_caught_up(stream_runner: str) -> None:
     script = (
         TestStream()
