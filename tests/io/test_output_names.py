@@ -1,4 +1,4 @@
-"""Names of files by destination and window: what a template takes, and what data may not make of it."""
+"""File names by destination and window: the placeholders of a template, and the values it refuses."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def filled(prefix: str, window: Any, zone: str = "UTC") -> str:
         ("{window:%Y%%Q-%-d}", "1970%Q-2"),
     ],
 )
-def test_a_window_is_written_by_its_edges_and_format(prefix: str, name: str) -> None:
+def test_a_window_is_formatted_by_its_start_and_end(prefix: str, name: str) -> None:
     assert filled(prefix, SECOND_DAY) == name
 
 
-def test_fractions_of_a_second_show() -> None:
+def test_fractions_of_a_second_are_part_of_the_name() -> None:
     assert filled("{window}", IntervalWindow(0.25, 1)) == "19700101T000000.250000Z-19700101T000001Z"
 
 
-def test_a_zone_says_when_the_day_begins() -> None:
+def test_windows_are_formatted_in_the_time_zone() -> None:
     start = datetime(2023, 11, 14, tzinfo=ZoneInfo("Europe/Berlin"))
     day = IntervalWindow(start, start + timedelta(days=1))
     assert filled("{window:%Y-%m-%d %H:%M}", day, "Europe/Berlin") == "2023-11-14 00:00"
@@ -54,19 +54,19 @@ def test_a_zone_says_when_the_day_begins() -> None:
     assert filled("{window:%Y-%m-%d %H:%M}", day) == "2023-11-13 23:00"
 
 
-def test_the_global_window_and_the_ends_of_time_have_names() -> None:
+def test_the_global_window_and_the_minimum_timestamp_have_names() -> None:
     assert filled("{window}/{window:%Y}", GlobalWindow()) == "global/global"
     assert filled("{window}", IntervalWindow(tg.MIN_TIMESTAMP, 0)) == "min-19700101T000000Z"
 
 
 @pytest.mark.parametrize("prefix", ["{window.middle}", "{destination:%Y}", "{destination.end}"])
-def test_a_placeholder_that_there_is_not_is_refused(prefix: str) -> None:
+def test_an_unknown_placeholder_is_refused(prefix: str) -> None:
     with pytest.raises(BuildError, match="is not a placeholder; those are"):
         NameTemplate.of(prefix)
 
 
 @pytest.mark.parametrize(
-    ("prefix", "near"),
+    ("prefix", "hint"),
     [
         ("o9/{windo:%Y}", "Did you mean {window}?"),
         ("{Window.start}", "Did you mean {window}?"),
@@ -75,39 +75,39 @@ def test_a_placeholder_that_there_is_not_is_refused(prefix: str) -> None:
         ("{window!r}", r"%H%M}. A literal brace is written {{"),
     ],
 )
-def test_a_misspelt_placeholder_is_refused_with_the_nearest_name(prefix: str, near: str) -> None:
+def test_a_misspelt_placeholder_is_refused_with_the_most_similar_name(prefix: str, hint: str) -> None:
     with pytest.raises(BuildError, match=r"is not a placeholder; those are \{destination\}, \{window\}") as caught:
         NameTemplate.of(prefix)
-    assert near in str(caught.value)
+    assert hint in str(caught.value)
     assert str(caught.value).endswith("A literal brace is written {{")
 
 
 @pytest.mark.parametrize(
-    ("prefix", "what"),
+    ("prefix", "directive"),
     [
         ("{window:%Q}", "%Q"),
         ("{window.end:%Y-%E}", "%E"),
         ("{window:%Y%}", "a single % at the end"),
     ],
 )
-def test_a_format_that_not_every_platform_knows_is_refused(prefix: str, what: str) -> None:
+def test_a_format_that_is_not_portable_is_refused(prefix: str, directive: str) -> None:
     with pytest.raises(BuildError) as caught:
         NameTemplate.of(prefix)
-    assert f"{prefix}: strftime does not support {what} on every platform" in str(caught.value)
+    assert f"{prefix}: strftime does not support {directive} on every platform" in str(caught.value)
 
 
-def test_the_folder_of_a_template_has_single_braces() -> None:
+def test_escaped_braces_are_single_in_the_folder_of_a_template() -> None:
     assert NameTemplate.of("{{a}}/{window}/b").fixed_folder == "{a}"
 
 
 @pytest.mark.parametrize("text", ["", "/etc", "a//b", "..", "a/../b", ".", "a/", "a\nb", "a\0b", ".tidegate-run/x"])
-def test_data_can_not_lead_out_of_the_folder(text: str) -> None:
+def test_a_value_cannot_lead_out_of_the_folder(text: str) -> None:
     with pytest.raises(ValueError, match="so it can't be part of a file's name"):
         checked_segments(text, "destination")
 
 
 @given(st.text(max_size=12))
-def test_what_is_accepted_stays_below_its_folder(text: str) -> None:
+def test_an_accepted_value_names_a_path_below_its_folder(text: str) -> None:
     import posixpath
 
     try:
@@ -118,25 +118,25 @@ def test_what_is_accepted_stays_below_its_folder(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 1.5, b"x", ["x"]])
-def test_a_destination_is_a_text_or_a_whole_number(value: Any) -> None:
-    made = Addressing(NameTemplate.of("{destination}"), lambda _: value, None)
+def test_a_destination_must_be_a_string_or_an_integer(value: Any) -> None:
+    addressing = Addressing(NameTemplate.of("{destination}"), lambda _: value, None)
     with pytest.raises(TypeError, match="as a destination: it must be a str, or an int"):
-        made.address("x", None)
+        addressing.address("x", None)
 
 
-def test_a_truth_value_is_no_number_even_after_its_equal() -> None:
-    made = Addressing(NameTemplate.of("{destination}"), lambda value: value, None)  # type: ignore[arg-type, return-value]
-    assert made.address(1, None) == ("1",)
+def test_true_is_refused_even_after_the_equal_number_one() -> None:
+    addressing = Addressing(NameTemplate.of("{destination}"), lambda value: value, None)  # type: ignore[arg-type, return-value]
+    assert addressing.address(1, None) == ("1",)
     with pytest.raises(TypeError, match="returned True as a destination"):
-        made.address(True, None)
+        addressing.address(True, None)
 
 
-def test_equal_addresses_are_one_object_and_travel_as_such() -> None:
-    made = Addressing(NameTemplate.of("{destination}/{window}"), len, None)
-    assert made.address("ab", SECOND_DAY) is made.address("cd", SECOND_DAY)
-    assert pickle.loads(pickle.dumps(made)).address("ab", SECOND_DAY) == made.address("ab", SECOND_DAY)
+def test_equal_addresses_are_one_object_and_survive_pickling() -> None:
+    addressing = Addressing(NameTemplate.of("{destination}/{window}"), len, None)
+    assert addressing.address("ab", SECOND_DAY) is addressing.address("cd", SECOND_DAY)
+    assert pickle.loads(pickle.dumps(addressing)).address("ab", SECOND_DAY) == addressing.address("ab", SECOND_DAY)
 
 
-def test_a_time_zone_that_there_is_not_is_refused() -> None:
+def test_an_unknown_time_zone_is_refused() -> None:
     with pytest.raises(BuildError, match="Test: there is no time zone 'Mars/Base'"):
         zone_of("Mars/Base", "Test")

@@ -1,4 +1,4 @@
-"""The reader protocol, on the smallest source an author can write."""
+"""The reader protocol of a minimal source, and the order of committables."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def drain(reader: Reader[Any], limit: int = 3) -> list[Any]:
 def test_a_generator_is_a_source_that_resumes_after_any_element() -> None:
     source = Squares(7, [])
     [split] = source.splits(4)
-    whole = [n * n for n in range(7)]
-    assert drain(source.reader(split)) == whole
-    for given in range(1, 8):
+    expected = [n * n for n in range(7)]
+    assert drain(source.reader(split)) == expected
+    for count in range(1, 8):
         first = source.reader(split)
-        assert list(first.read(given).block.values) == whole[:given]
+        assert list(first.read(count).block.values) == expected[:count]
         position = json.loads(json.dumps(first.position()))
-        assert drain(source.reader(split, position)) == whole[given:]
+        assert drain(source.reader(split, position)) == expected[count:]
 
 
-def test_a_position_taken_before_reading_is_the_one_resumed_from() -> None:
+def test_a_reader_that_has_not_read_yet_is_at_the_position_it_resumed_from() -> None:
     source = Squares(7, [])
     [split] = source.splits(1)
     assert source.reader(split).position() is None
@@ -64,7 +64,7 @@ def test_closing_a_reader_ends_its_generator() -> None:
     assert source.closed == [1]
 
 
-def test_committables_are_ordered_by_task_and_replays_dropped() -> None:
+def test_committables_are_ordered_by_task_and_replays_are_dropped() -> None:
     late, early = Committable((10, 0), "b"), Committable((2, 1), "a")
     assert in_order([late, early, late]) == [early, late]
 
@@ -74,13 +74,13 @@ def test_two_attempts_of_one_task_in_a_commit_are_refused() -> None:
         in_order([Committable((3, 0), "one"), Committable((3, 0), "other")])
 
 
-def test_a_sink_that_prepares_must_commit() -> None:
-    class Forgetful(Sink[int]):
+def test_a_sink_that_prepares_committables_must_have_a_commit() -> None:
+    class WithoutCommit(Sink[int]):
         def attempt(self, run: str, task: int) -> Attempt[int]:
             raise AssertionError
 
-    sink = Forgetful()
+    sink = WithoutCommit()
     assert sink.delivery == "at_least_once"
     sink.commit("run", [])
-    with pytest.raises(NotImplementedError, match="Forgetful prepares committables but has no commit"):
+    with pytest.raises(NotImplementedError, match="WithoutCommit prepares committables but has no commit"):
         sink.commit("run", [Committable((0, 0), None)])

@@ -1,4 +1,4 @@
-"""Whether two steps may write to the same table or path of Spark."""
+"""Two steps that write to the same Spark table or path."""
 
 from __future__ import annotations
 

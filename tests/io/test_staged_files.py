@@ -1,4 +1,4 @@
-"""Staged files and how committables carry them, without any runner."""
+"""Staged files and the committables that carry them, without a runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, StagedFile
 from tidegate.sdk.errors import WriteError
 
 
-def test_a_staged_file_of_bytes_is_read_as_often_as_it_is_opened() -> None:
+def test_a_staged_file_of_bytes_can_be_opened_again() -> None:
     file = StagedFile.of_bytes("rows", bytearray(b"abc"))
     assert (file.name, file.size) == ("rows", 3)
     for _ in range(2):
@@ -35,7 +35,7 @@ def test_a_path_without_a_file_can_not_be_staged(tmp_path: Path) -> None:
         StagedFile.of_path("rows", tmp_path / "missing")
 
 
-def test_two_attempts_whose_files_differ_are_not_one_piece() -> None:
+def test_committables_of_one_piece_with_different_files_are_refused() -> None:
     one = Committable((0, 1), "part", (StagedFile.of_bytes("rows", b"a"),))
     same = Committable((0, 1), "part", (StagedFile.of_bytes("rows", b"a"),))
     assert in_order([one, same]) == [one]
@@ -44,7 +44,7 @@ def test_two_attempts_whose_files_differ_are_not_one_piece() -> None:
         in_order([one, other])
 
 
-def test_a_committable_survives_pickling_and_one_pickled_without_files_has_none() -> None:
+def test_a_committable_survives_pickling_and_an_older_pickle_has_no_files() -> None:
     committable = Committable((3, 1), {"rows": 2}, (StagedFile.of_bytes("rows", b"ab"),))
     assert pickle.loads(pickle.dumps(committable)) == committable
     older = Committable.__new__(Committable)
@@ -53,7 +53,7 @@ def test_a_committable_survives_pickling_and_one_pickled_without_files_has_none(
 
 
 @dataclass(frozen=True)
-class Divided(Sink[Any]):
+class SinkWithOptions(Sink[Any]):
     commit_by: Any = "task"
     forks_safely: bool = False
 
@@ -61,24 +61,24 @@ class Divided(Sink[Any]):
         raise NotImplementedError
 
 
-def test_a_pipeline_records_how_a_sink_commits_and_whether_it_can_be_forked() -> None:
+def test_a_pipeline_records_how_a_sink_commits_and_whether_its_process_may_fork() -> None:
     pipeline = tg.Pipeline()
-    pipeline | tg.Create([1]) | tg.Write(Divided())
+    pipeline | tg.Create([1]) | tg.Write(SinkWithOptions())
     (node,) = [node for node in pipeline.sealed().nodes if node.kind == "write"]
     assert (node.commit_by, node.forks_safely) == ("task", False)
 
 
-def test_a_node_pickled_by_a_version_without_these_fields_has_their_default_values() -> None:
+def test_a_node_pickled_before_these_fields_existed_has_their_defaults() -> None:
     pipeline = tg.Pipeline()
-    pipeline | tg.Create([1]) | tg.Write(Divided())
+    pipeline | tg.Create([1]) | tg.Write(SinkWithOptions())
     (node,) = [node for node in pipeline.sealed().nodes if node.kind == "write"]
     assert pickle.loads(pickle.dumps(node)) == node
     older = type(node).__new__(type(node))
-    older.__setstate__([getattr(node, each.name) for each in fields(node)][:-2])
+    older.__setstate__([getattr(node, field.name) for field in fields(node)][:-2])
     assert older == replace(node, commit_by="job", forks_safely=True)
 
 
-def test_an_unknown_division_of_commits_is_refused_when_the_pipeline_is_built() -> None:
+def test_an_unknown_commit_by_is_refused_when_the_pipeline_is_built() -> None:
     pipeline = tg.Pipeline()
     with pytest.raises(tg.BuildError, match='commit_by must be "job" or "task", but is \'worker\''):
-        pipeline | tg.Create([1]) | tg.Write(Divided(commit_by="worker"))
+        pipeline | tg.Create([1]) | tg.Write(SinkWithOptions(commit_by="worker"))

@@ -1,4 +1,4 @@
-"""Commits of files that can't be joined byte by byte: commits that die, are repeated, or find their parts gone."""
+"""Commits of files that can't be concatenated: commits that die, are repeated, or find their parts missing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def addressed(*pairs: tuple[str, int]) -> list[tuple[tuple[str, ...], dict[str, 
     return [((f"k={k}",), {"k": k, "n": n}) for k, n in pairs]
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
+# A commit that dies leaves files open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("checkpoint", [None, 7])
 @pytest.mark.parametrize("shards", [0, 2])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
+def test_a_commit_that_dies_at_any_step_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str, shards: int, checkpoint: int | None
 ) -> None:
     sink = sink_of(format, f"{tmp_path}/x", SCHEMA, partition_by="k", num_shards=shards)
@@ -49,7 +50,7 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_store_that_cannot_append_has_the_same_files(format: str) -> None:
+def test_a_store_that_cannot_append_gets_the_same_files(format: str) -> None:
     fs = fsspec.filesystem("memory")
     sink = sink_of(format, "memory://formats/x", SCHEMA, partition_by="k", num_shards=1)
     try:
@@ -64,15 +65,15 @@ def test_a_store_that_cannot_append_has_the_same_files(format: str) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "avro", "arrow"])
-def test_a_late_replay_does_not_touch_what_a_later_run_wrote(tmp_path: Path, format: str) -> None:
+def test_a_late_replay_does_not_touch_the_output_of_a_later_run(tmp_path: Path, format: str) -> None:
     sink = sink_of(format, f"{tmp_path}/x", {"n": int})
     first = write(sink, "run1", [{"n": 1}], [{"n": 2}])
     sink.commit("run1", first)
     sink.commit("run2", write(sink, "run2", [{"n": n} for n in range(1000)]))
-    later = rows_in(tmp_path, format)
+    after_second_run = rows_in(tmp_path, format)
     with pytest.raises(WriteError, match=r"output is lost: the parts of .*x-00000-of-00002 are gone"):
         sink.commit("run1", first)
-    assert rows_in(tmp_path, format) == later
+    assert rows_in(tmp_path, format) == after_second_run
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -1,4 +1,4 @@
-"""Files of a limited size and age: when they are finished, and which pieces become one file."""
+"""Files of limited size and age: when they are closed, and which pieces are joined into one file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.sdk.connectors.sinks import Committable
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_is_finished_when_it_has_about_the_size_given(tmp_path: Path, format: str) -> None:
+def test_a_file_is_finished_at_about_the_given_size(tmp_path: Path, format: str) -> None:
     schema = {"n": int, "text": str}
     sink = sink_of(format, f"{tmp_path}/part", schema, max_file_bytes=60_000)
     rows = [{"n": n, "text": os.urandom(50).hex()} for n in range(5_000)]
@@ -32,7 +32,7 @@ def test_a_file_is_finished_when_it_has_about_the_size_given(tmp_path: Path, for
     assert list(found) == [f"part-{n:05d}-of-{len(found):05d}" for n in range(len(found))]
 
 
-def test_a_file_is_finished_when_it_is_as_old_as_given(tmp_path: Path) -> None:
+def test_a_file_is_finished_at_the_given_age(tmp_path: Path) -> None:
     now = [0.0]
     sink = sink_of("json", f"{tmp_path}/part", roll_interval=60)
     attempt = attempt_of(sink, "run", clock=lambda: now[0])
@@ -48,7 +48,7 @@ def test_a_file_is_finished_when_it_is_as_old_as_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
-def test_pieces_of_a_file_that_was_closed_early_are_joined_and_rolled_ones_are_not(
+def test_pieces_of_a_file_that_was_closed_early_are_joined_and_rolled_files_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 1)
@@ -87,7 +87,7 @@ def test_parts_that_were_never_opened_are_finished_beside_open_ones(
 
 
 def test_pieces_of_a_checkpoint_of_an_earlier_version_are_committed(tmp_path: Path) -> None:
-    """Earlier versions did not number files: all pieces of a task's address are one file."""
+    """Earlier versions did not number files: all pieces of an address written by one task are one file."""
     sink = sink_of("json", f"{tmp_path}/{{destination}}", destination=str)
     attempt = attempt_of(sink, "run")
     attempt.write([(("a",), {"n": 1}), (("b",), {"n": 2})])

@@ -1,10 +1,9 @@
-"""The enumerator that follows folders: each file once, over any history of a folder, and after any restart."""
+"""The enumerator of followed folders finds each file once, in any history of a folder and after any restart."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +23,9 @@ POLL, MIN_AGE = 1.0, 2.0
 SECOND = 10**9
 
 
-def whole(file: Found) -> Iterable[Split]:
-    return [Split(file.url)]
-
-
 @dataclass
 class Folder:
-    """A folder with a clock of its own, and the enumerator that follows it."""
+    """A folder with a manual clock, and the enumerator that follows it."""
 
     path: Path
     pattern: str = "*.txt"
@@ -58,7 +53,7 @@ class Folder:
         (self.path / name).unlink(missing_ok=True)
 
     def look(self, seconds: float = 0, limit: int = 1000) -> list[str]:
-        """Lets time pass, and returns the names of the files (with parts: of the parts) that are found."""
+        """Advance the clock, and return the names of the files found (with `parts` > 1: of the parts)."""
         self.clock += int(seconds * SECOND)
         found = self.enumerator.discover(limit).splits
         assert len(found) <= limit
@@ -74,7 +69,7 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path / "in")
 
 
-def test_a_file_is_found_once_it_is_old_enough_and_then_never_again(folder: Folder) -> None:
+def test_a_file_is_found_when_it_is_old_enough_and_never_again(folder: Folder) -> None:
     folder.write("a.txt")
     assert folder.look() == []
     assert folder.look(1.9) == []
@@ -97,7 +92,7 @@ def test_a_file_that_grows_is_found_when_it_has_stopped_growing(folder: Folder) 
     assert folder.look(1) == ["a.txt"]
 
 
-def test_files_come_in_the_order_in_which_they_were_written(folder: Folder) -> None:
+def test_files_are_found_in_the_order_in_which_they_were_written(folder: Folder) -> None:
     for name in ("c.txt", "a.txt", "b.txt"):
         folder.write(name)
         folder.clock += SECOND
@@ -106,7 +101,7 @@ def test_files_come_in_the_order_in_which_they_were_written(folder: Folder) -> N
     assert folder.look(10) == ["c.txt", "a.txt", "b.txt"]
 
 
-def test_a_store_whose_clock_is_ahead_delays_a_file_no_longer_than_its_age(folder: Folder) -> None:
+def test_a_store_whose_clock_is_ahead_delays_a_file_no_longer_than_min_age(folder: Folder) -> None:
     folder.clock += 3600 * SECOND
     folder.write("a.txt")
     folder.clock -= 3600 * SECOND
@@ -115,7 +110,7 @@ def test_a_store_whose_clock_is_ahead_delays_a_file_no_longer_than_its_age(folde
     assert folder.look(1) == ["a.txt"]
 
 
-def test_a_file_that_changes_after_it_was_read_is_said_and_counted_and_not_read_again(
+def test_a_file_that_changes_after_it_was_read_is_logged_and_counted_and_not_read_again(
     folder: Folder, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder.write("a.txt")
@@ -157,7 +152,7 @@ def test_a_folder_that_is_not_mounted_for_a_while_has_no_new_files_afterwards(fo
     assert folder.look(10) == ["c.txt"]
 
 
-def test_a_file_of_a_folder_that_was_emptied_is_a_new_one_if_it_is_another(folder: Folder) -> None:
+def test_a_different_file_in_a_folder_that_was_emptied_is_a_new_file(folder: Folder) -> None:
     folder.write("a.txt", "one")
     assert folder.look(3) == ["a.txt"]
     folder.delete("a.txt")
@@ -166,15 +161,13 @@ def test_a_file_of_a_folder_that_was_emptied_is_a_new_one_if_it_is_another(folde
     assert folder.look(3) == ["a.txt"]
 
 
-def test_a_folder_that_cannot_be_listed_is_said_once_and_looked_at_again(
-    folder: Folder, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_that_cannot_be_listed_is_listed_again_later(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
     folder.write("a.txt")
     assert folder.look(3) == ["a.txt"]
     folder.write("b.txt")
     away = folder.path.with_name("away")
     folder.path.rename(away)
-    folder.path.symlink_to(folder.path)  # a folder that is itself can't be listed, not even by root
+    folder.path.symlink_to(folder.path)  # a symbolic link to itself can't be listed, not even by root
     for _ in range(3):
         assert folder.look(3) == []
     folder.path.unlink()
@@ -182,7 +175,7 @@ def test_a_folder_that_cannot_be_listed_is_said_once_and_looked_at_again(
     assert folder.look(3) == ["b.txt"]
 
 
-def test_the_parts_of_a_file_come_a_few_at_a_time_and_resume_where_they_were(folder: Folder) -> None:
+def test_the_parts_of_a_file_are_found_in_batches_and_resume_after_a_restart(folder: Folder) -> None:
     folder.parts = 5
     folder.write("a.txt")
     folder.write("b.txt")
@@ -213,7 +206,7 @@ def test_a_file_that_changes_before_all_its_parts_were_found_is_refused(folder: 
         folder.look(3)
 
 
-def test_more_files_than_are_asked_for_come_at_once_in_the_next_discoveries(folder: Folder) -> None:
+def test_files_over_the_limit_are_returned_without_waiting_by_the_next_discoveries(folder: Folder) -> None:
     for n in range(10):
         folder.write(f"{n}.txt")
     folder.clock += 10 * SECOND
@@ -234,7 +227,7 @@ def test_ids_of_splits_name_the_file_and_its_version(folder: Folder) -> None:
 
 
 class Model:
-    """What should be found, told in the plainest way."""
+    """A simple model of the files that should be found."""
 
     def __init__(self) -> None:
         self.read: dict[str, tuple[int, int]] = {}
@@ -277,15 +270,15 @@ HISTORY = st.lists(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(HISTORY)
-def test_over_any_history_each_file_is_found_once(tmp_path_factory: Any, history: list[Any]) -> None:
+def test_in_any_history_each_file_is_found_once(tmp_path_factory: Any, history: list[Any]) -> None:
     folder = Folder(tmp_path_factory.mktemp("history") / "in")
     listing: dict[str, tuple[int, int]] = {}
     model = Model()
-    kept = folder.state(), {}, set[str]()
+    saved = folder.state(), {}, set[str]()
     largest = 0
     with collecting(MetricCells()) as cells, in_step("read"):
-        for what, *arguments in history:
-            match what:
+        for step, *arguments in history:
+            match step:
                 case "write":
                     folder.write(*arguments)
                     listing[arguments[0]] = (len(arguments[1]), folder.clock)
@@ -298,12 +291,12 @@ def test_over_any_history_each_file_is_found_once(tmp_path_factory: Any, history
                     assert set(found) == model.look(dict(listing), folder.clock)
                     largest = len(listing) or largest
                     assert len(folder.state()["files"]) <= largest
-                    kept = folder.state(), dict(model.read), set(model.gone)
+                    saved = folder.state(), dict(model.read), set(model.gone)
                 case "restart":
                     folder.restart(folder.state())
                     model.last = {}
                 case "go back":
-                    state, read, gone = kept
+                    state, read, gone = saved
                     folder.restart(state)
                     model.read, model.gone, model.last = dict(read), set(gone), {}
     assert {key.name: n for key, n in cells.counters.items()}.get("files_changed", 0) == model.changed
@@ -316,7 +309,7 @@ def test_over_any_history_each_file_is_found_once(tmp_path_factory: Any, history
         ({"min_age": -1}, "min_age must not be negative"),
     ],
 )
-def test_durations_that_are_none_are_refused(tmp_path: Path, options: Any, message: str) -> None:
+def test_invalid_durations_are_refused(tmp_path: Path, options: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=f"MatchFiles: {message}"):
         tg.io.MatchFiles(tmp_path / "*", follow=True, **options)
 

@@ -1,4 +1,4 @@
-"""Pipelines that follow a folder, on every runner that can."""
+"""Pipelines that follow a folder, on every runner that supports streams."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT = 120.0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Look again and again, until it holds."""
+    """Poll until `holds()` is true."""
     deadline, pause = time.monotonic() + TIMEOUT, threading.Event()
     while not holds():
         assert time.monotonic() < deadline
@@ -26,7 +26,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def put(path: Path, text: str) -> None:
-    """Write a file that is whole when it appears."""
+    """Create a complete file atomically."""
     hidden = path.with_name(f".{path.name}")
     hidden.write_text(text)
     os.rename(hidden, path)
@@ -36,8 +36,8 @@ def lines_of(path: Path) -> list[str]:
     return sorted(path.read_text().splitlines()) if path.exists() else []
 
 
-class Note(tg.DoFn):
-    """Appends elements to a file as they come."""
+class AppendTo(tg.DoFn):
+    """Appends each element to a file as it arrives."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ def test_files_are_read_as_they_appear(tmp_path: Path, runner: str) -> None:
     p = tg.Pipeline(runner)
     lines = p | tg.io.ReadFromText(folder / "*.txt", follow=True, poll_interval=0.02, min_age=0)
     assert not lines.is_bounded
-    _ = lines | tg.ParDo(Note(seen))
+    _ = lines | tg.ParDo(AppendTo(seen))
     result = p.run()
     try:
         wait_until(lambda: lines_of(seen) == ["one", "two"])
@@ -77,7 +77,7 @@ def test_a_file_that_changes_after_it_was_read_is_counted(tmp_path: Path, runner
     put(folder / "a.txt", "one\n")
     p = tg.Pipeline(runner)
     files = p | "files" >> tg.io.MatchFiles(folder / "*", follow=True, poll_interval=0.02, min_age=0)
-    _ = files | tg.Map(lambda file: os.path.basename(file.path)) | tg.ParDo(Note(seen))
+    _ = files | tg.Map(lambda file: os.path.basename(file.path)) | tg.ParDo(AppendTo(seen))
     result = p.run()
     try:
         wait_until(lambda: lines_of(seen) == ["a.txt"])
@@ -91,7 +91,7 @@ def test_a_file_that_changes_after_it_was_read_is_counted(tmp_path: Path, runner
     assert lines_of(seen) == ["a.txt", "b.txt"]
 
 
-def test_what_is_there_at_the_start_is_read_before_windows_close(tmp_path: Path) -> None:
+def test_files_present_at_the_start_are_read_before_windows_close(tmp_path: Path) -> None:
     folder, seen = tmp_path / "in", tmp_path / "seen"
     folder.mkdir()
     for n in reversed(range(20)):  # the file with the latest times was written first
@@ -99,7 +99,7 @@ def test_what_is_there_at_the_start_is_read_before_windows_close(tmp_path: Path)
         os.utime(folder / f"{n:02}.txt", (1_000 - n, 1_000 - n))
     p = tg.Pipeline(DirectRunner())
     lines = p | tg.io.ReadFromText(folder / "*", follow=True, poll_interval=0.02, timestamp=float)
-    _ = lines | tg.WindowInto(tg.FixedWindows(10)) | tg.combiners.Count.Globally() | tg.ParDo(Note(seen))
+    _ = lines | tg.WindowInto(tg.FixedWindows(10)) | tg.combiners.Count.Globally() | tg.ParDo(AppendTo(seen))
     result = p.run()
     try:
         wait_until(lambda: len(lines_of(seen)) == 19)
@@ -110,14 +110,14 @@ def test_what_is_there_at_the_start_is_read_before_windows_close(tmp_path: Path)
     assert result.metrics().counter("dropped_late") == 0
 
 
-def test_spark_refuses_to_follow(tmp_path: Path) -> None:
+def test_spark_refuses_to_follow_a_folder(tmp_path: Path) -> None:
     p = tg.Pipeline("spark")
     _ = p | "lines" >> tg.io.ReadFromText(tmp_path / "*", follow=True) | tg.Map(print)
     with pytest.raises(tg.BuildError, match="lines"):
         p.run()
 
 
-def test_reading_with_names_follows_too(tmp_path: Path) -> None:
+def test_reading_with_filenames_can_follow_a_folder(tmp_path: Path) -> None:
     p = tg.Pipeline()
     lines = p | tg.io.ReadFromTextWithFilename(tmp_path / "*", follow=True, timestamp=lambda pair: 0)
     assert not lines.is_bounded

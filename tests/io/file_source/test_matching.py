@@ -34,14 +34,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_files_that_match_come_with_their_size_and_time(folder: Path, runner: str) -> None:
+def test_matched_files_have_their_size_and_time(folder: Path, runner: str) -> None:
     found = collect(lambda p: {"files": p | tg.io.MatchFiles(folder / "**" / "*.txt")}, runner).values("files")
     by_name = {os.path.relpath(file.path, folder): file for file in found}
     assert sorted(by_name) == ["a.txt", "b.txt", "deep/d.txt"]
     assert by_name["a.txt"] == tg.io.FileMetadata(str(folder / "a.txt"), 8, tg.Timestamp(1_500), None)
 
 
-def test_splits_have_each_file_once_and_readers_resume_between_files(folder: Path) -> None:
+def test_splits_contain_each_file_once_and_readers_resume_between_files(folder: Path) -> None:
     source = MatchSource((str(folder / "*.txt"), str(folder / "a.txt"), str(folder / "*")))
     for desired in (1, 2, 5):
         found = []
@@ -57,7 +57,7 @@ def test_splits_have_each_file_once_and_readers_resume_between_files(folder: Pat
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_elements_may_be_paths_and_patterns_and_files_that_were_found(folder: Path, runner: str) -> None:
+def test_elements_may_be_paths_patterns_and_matched_files(folder: Path, runner: str) -> None:
     def names(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         named = p | tg.Create([str(folder / "*.csv"), str(folder / "b.txt")])
         found = p | tg.io.MatchFiles(folder / "a.txt")
@@ -68,7 +68,7 @@ def test_elements_may_be_paths_and_patterns_and_files_that_were_found(folder: Pa
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_files_are_read_whole_and_decompressed(tmp_path: Path, runner: str) -> None:
+def test_files_are_read_completely_and_decompressed(tmp_path: Path, runner: str) -> None:
     (tmp_path / "a.txt").write_text("plain")
     (tmp_path / "b.gz").write_bytes(gzip.compress(b"zipped"))
     (tmp_path / "c.bz2").write_bytes(bz2.compress("zweiß".encode()))
@@ -85,7 +85,7 @@ def test_files_are_read_whole_and_decompressed(tmp_path: Path, runner: str) -> N
     ]
 
 
-def test_an_opened_file_can_be_read_in_pieces_and_closes_what_it_opened(tmp_path: Path) -> None:
+def test_an_opened_file_can_be_read_in_pieces_and_is_closed(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"one\ntwo\n"))
     (tmp_path / "b.zip").touch()
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
@@ -110,7 +110,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
-def test_lines_of_files_whose_names_are_elements(folder: Path, runner: str) -> None:
+def test_lines_are_read_from_files_whose_names_are_elements(folder: Path, runner: str) -> None:
     def lines(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         names = p | tg.Create([str(folder / "*.txt"), str(folder / "deep" / "d.txt")])
         found = p | tg.io.MatchFiles(folder / "*.csv")
@@ -133,7 +133,7 @@ def test_the_types_of_elements_are_known(folder: Path) -> None:
     assert (found | "named" >> tg.io.ReadAllFromText(with_filename=True)).element_type == tuple[str, str]
 
 
-def test_a_pattern_without_a_file_is_refused_unless_it_may_be_empty(folder: Path) -> None:
+def test_a_pattern_that_matches_no_file_is_refused_unless_that_is_allowed(folder: Path) -> None:
     with pytest.raises(tg.BuildError, match=r"no file matches .*\.parquet'.*set allow_empty=True"):
         _ = tg.Pipeline() | tg.io.MatchFiles(folder / "*.parquet")
     found = collect(lambda p: {"files": p | tg.io.MatchFiles(folder / "*.parquet", allow_empty=True)}, "direct")
@@ -159,7 +159,7 @@ def test_a_pattern_without_a_file_is_refused_unless_it_may_be_empty(folder: Path
         ),
     ],
 )
-def test_arguments_that_can_mean_nothing_are_refused(make: Any, message: str) -> None:
+def test_invalid_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         make()
 
@@ -189,6 +189,8 @@ def test_files_of_a_remote_store_have_urls_and_times() -> None:
         ({}, None, None),
     ],
 )
-def test_what_file_systems_say_of_a_file_is_understood(info: Any, nanoseconds: int | None, tag: str | None) -> None:
+def test_file_information_of_different_file_systems_is_understood(
+    info: Any, nanoseconds: int | None, tag: str | None
+) -> None:
     found = files._remote_info("a", {"size": 3, **info})
     assert (found.size, found.modified, found.content_tag) == (3, nanoseconds, tag)

@@ -1,4 +1,4 @@
-"""Schemas of Avro: the writer's, the reader's, and those of files that differ."""
+"""Avro schemas: the writer's, the reader's, and differing ones of several files."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def paths(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_another_schema_of_the_writer_is_refused_by_name(paths: list[Path]) -> None:
+def test_a_different_schema_of_the_writer_is_refused_with_the_column(paths: list[Path]) -> None:
     with pytest.raises(tg.ReadError, match=r"new.avro, column 'page': \S+old.avro doesn't have it"):
         elements_of(tg.io.ReadFromAvro(paths))
 
 
-def test_another_schema_is_united_by_name(paths: list[Path]) -> None:
+def test_different_schemas_are_united_by_column_name(paths: list[Path]) -> None:
     united = elements_of(tg.io.ReadFromAvro(paths, as_=dict, schema_evolution="union"))
     assert united == [
         {"id": 1, "url": "x", "page": None, "size": None},
@@ -43,14 +43,14 @@ def test_another_schema_is_united_by_name(paths: list[Path]) -> None:
     ]
 
 
-def test_the_schema_of_the_reader_resolves_both_by_avros_rules(paths: list[Path]) -> None:
-    wanted = schema(
+def test_the_schema_of_the_reader_is_resolved_by_avros_rules(paths: list[Path]) -> None:
+    reader_schema = schema(
         ("id", "double"), ("page", "string", {"aliases": ["url"]}), ("size", ["null", "double"], {"default": None})
     )
-    for given in (wanted, json.dumps(wanted)):
+    for given in (reader_schema, json.dumps(reader_schema)):
         found = elements_of(tg.io.ReadFromAvro(paths, reader_schema=given))
         assert found == [(1.0, "x", None), (2.0**40, "y", 2.5)]
-    assert elements_of(tg.io.ReadFromAvro(paths, reader_schema=wanted, columns=["page"])) == [("x",), ("y",)]
+    assert elements_of(tg.io.ReadFromAvro(paths, reader_schema=reader_schema, columns=["page"])) == [("x",), ("y",)]
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,12 @@ def test_the_schema_of_the_reader_resolves_both_by_avros_rules(paths: list[Path]
         ({"type": "rec"}, "reader_schema is no Avro schema"),
     ],
 )
-def test_what_is_no_schema_is_refused(given: Any, message: str, paths: list[Path]) -> None:
+def test_an_invalid_schema_is_refused(given: Any, message: str, paths: list[Path]) -> None:
     with pytest.raises(tg.BuildError, match=message):
         elements_of(tg.io.ReadFromAvro(paths, reader_schema=given))
 
 
-def test_times_on_the_wall_need_a_zone(tmp_path: Path) -> None:
+def test_local_timestamps_need_a_time_zone(tmp_path: Path) -> None:
     kind = {"type": "long", "logicalType": "local-timestamp-micros"}
     time = datetime.datetime(2013, 7, 1, 12)
     path = write(tmp_path / "it.avro", avro([{"at": time}], schema=schema(("at", kind))))
@@ -90,6 +90,6 @@ def test_nested_and_named_types_are_read(tmp_path: Path) -> None:
     assert elements_of(tg.io.ReadFromAvro(path, as_=dict)) == [record]
 
 
-def test_what_is_no_avro_file_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_avro_is_refused(tmp_path: Path) -> None:
     with pytest.raises(tg.BuildError, match=r"it.avro: not an Avro file"):
         elements_of(tg.io.ReadFromAvro(write(tmp_path / "it.avro", b"no avro")))

@@ -1,4 +1,4 @@
-"""Records that can't be made: a failure that names the file, the line or row and the column, or a dead letter."""
+"""Bad records: an error that names the file, the line or row, and the column; or a dead letter."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ CSV_CASES = {
     ),
     "too few values": ("a,b\n1,x\n2\n3,z\n", 3, None, "Expected 2 columns, got 1"),
     "too many values": ("a,b\n1,x\n2,y,z\n3,z\n", 3, None, "Expected 2 columns, got 3"),
-    "null where none may be": ("a,b\n1,x\n,y\n3,z\n", 3, "a", "it is null, and the schema doesn't allow that"),
+    "null in a required column": ("a,b\n1,x\n,y\n3,z\n", 3, "a", "it is null, and the schema doesn't allow that"),
     "bytes that are not UTF-8": (b"a,b\n1,x\n2,\xff\n3,z\n", 3, None, "0xff is not utf-8"),
     "after a quoted line break": ('a,b\n1,"x\n\n"\ntwo,y\n3,z\n', 5, "a", "it can't be converted to int64"),
     "after an empty line": ("a,b\n1,x\n\ntwo,y\n3,z\n", 4, "a", "it can't be converted to int64"),
-    "with line ends of Windows": ("a,b\r\n1,x\r\ntwo,y\r\n3,z\r\n", 3, "a", "it can't be converted to int64"),
+    "with Windows line ends": ("a,b\r\n1,x\r\ntwo,y\r\n3,z\r\n", 3, "a", "it can't be converted to int64"),
 }
 
 
 @pytest.mark.parametrize("case", CSV_CASES)
-def test_a_bad_record_of_csv_is_named_by_line_and_column(case: str, tmp_path: Path) -> None:
+def test_a_bad_record_of_csv_is_reported_with_line_and_column(case: str, tmp_path: Path) -> None:
     text, line, column, reason = CSV_CASES[case]
-    where = f"it.csv, line {line}{f', column {column!r}' if column else ''}: {reason}"
+    expected = f"it.csv, line {line}{f', column {column!r}' if column else ''}: {reason}"
     with pytest.raises(tg.ReadError) as caught:
         elements_of(csv(tmp_path, text, schema=NUMBERS))
-    assert where in str(caught.value)
+    assert expected in str(caught.value)
     good, bad = divided(csv(tmp_path, text, schema=NUMBERS, bad_records="dead_letter"))
     assert [each["a"] for each in good] == [1, 3]
     assert [(at, name) for at, name, _ in bad] == [(line, column)]
@@ -85,13 +85,13 @@ TYPED_CASES = {
 
 @pytest.mark.parametrize("schema", [NUMBERS, None])
 @pytest.mark.parametrize("case", JSON_CASES)
-def test_a_line_that_is_no_json_object_is_named(case: str, schema: Any, tmp_path: Path) -> None:
+def test_a_line_that_is_no_json_object_is_reported(case: str, schema: Any, tmp_path: Path) -> None:
     text, column, reason = JSON_CASES[case]
     check_json(tmp_path, text, column, reason, schema)
 
 
 @pytest.mark.parametrize("case", TYPED_CASES)
-def test_a_member_that_does_not_fit_the_schema_is_named(case: str, tmp_path: Path) -> None:
+def test_a_member_that_does_not_fit_the_schema_is_reported(case: str, tmp_path: Path) -> None:
     text, column, reason = TYPED_CASES[case]
     check_json(tmp_path, text, column, reason, NUMBERS)
 
@@ -106,7 +106,7 @@ def check_json(tmp_path: Path, text: str | bytes, column: str | None, reason: st
     assert bad[0][2].startswith(reason)
 
 
-def test_objects_over_several_lines_are_no_lines_of_json(tmp_path: Path) -> None:
+def test_json_objects_that_span_lines_are_bad_records(tmp_path: Path) -> None:
     text = '{"a": 1\n,"b": "x"}\n{"a": 2, "b": "y"}{"a": 3, "b": "z"}\n{"a": 4, "b": "w"}\n'
     for schema in (NUMBERS, None):
         good, bad = divided(json(tmp_path, text, schema=schema, bad_records="dead_letter"))
@@ -114,13 +114,13 @@ def test_objects_over_several_lines_are_no_lines_of_json(tmp_path: Path) -> None
         assert [at for at, _, _ in bad] == [1, 2, 3]
 
 
-def test_blank_lines_and_spaces_between_json_objects_mean_nothing(tmp_path: Path) -> None:
+def test_blank_lines_and_spaces_between_json_objects_are_ignored(tmp_path: Path) -> None:
     text = '\n {"a": 1, "b": "x"} \r\n\n\n{"a": 2, "b": "y"}\t\n   \n{"a": 3, "b": "z"}'
     for schema in (NUMBERS, None):
         assert [each["a"] for each in elements_of(json(tmp_path, text, schema=schema))] == [1, 2, 3]
 
 
-def test_a_member_that_the_first_lines_lack_is_a_bad_record(tmp_path: Path) -> None:
+def test_a_member_that_the_first_lines_do_not_have_is_a_bad_record(tmp_path: Path) -> None:
     text = '{"a": 1}\n' * 60_000 + '{"a": 2, "new": 1}\n'
     with pytest.raises(tg.ReadError, match=r"it.jsonl, line 60001: unexpected field"):
         elements_of(json(tmp_path, text, as_=tg.Row))
@@ -148,7 +148,7 @@ def test_a_record_that_is_too_long_is_bad_and_the_rest_is_read(
     assert [each["a"] for each in good] == [1, 3]
 
 
-def test_a_quote_that_is_never_closed_is_an_error(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_an_error(tmp_path: Path) -> None:
     text = 'a,b\n1,x\n2,"y\n3,z\n'
     with pytest.raises(tg.ReadError, match=r"it.csv, line 3: a quote that opens here or later is never closed"):
         elements_of(csv(tmp_path, text, schema=NUMBERS))
@@ -164,7 +164,7 @@ def test_a_truncated_gzip_file_is_an_error(suffix: str, tmp_path: Path) -> None:
         elements_of(transform(path, schema=NUMBERS))
 
 
-def test_the_header_of_another_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_header_that_differs_from_the_first_files_is_refused_with_the_column(tmp_path: Path) -> None:
     paths = [write(tmp_path / "1.csv", b"a,b\n1,x\n"), write(tmp_path / "2.csv", b"b,a\ny,2\n")]
     assert elements_of(tg.io.ReadFromCsv(paths)) == [(1, "x"), (2, "y")]
     paths.append(write(tmp_path / "3.csv", b"a,c\n3,z\n"))
@@ -179,13 +179,13 @@ def test_the_header_of_another_file_is_refused_by_name(tmp_path: Path) -> None:
     assert united == [(1, "x", None), (2, "y", None), (3, None, "z")]
 
 
-def test_a_name_that_a_header_has_twice_is_refused(tmp_path: Path) -> None:
+def test_a_header_with_a_repeated_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(tg.BuildError, match=r"line 1: the header has 'a' twice"):
         elements_of(csv(tmp_path, "a,a\n1,2\n"))
     assert elements_of(csv(tmp_path, "1,2\n", column_names=["a", "b"])) == [{"a": 1, "b": 2}]
 
 
-def test_times_without_a_zone_are_refused_unless_one_is_named(tmp_path: Path) -> None:
+def test_times_without_a_time_zone_are_refused_unless_one_is_given(tmp_path: Path) -> None:
     text = "at\n2013-07-01 12:00:00\n"
     with pytest.raises(tg.BuildError, match=r"it.csv, column 'at': its times have no time zone"):
         elements_of(csv(tmp_path, text))
@@ -206,19 +206,19 @@ def parquet(table: Any, rows: int = 100) -> bytes:
     return buffer.getvalue()
 
 
-def test_a_bad_row_of_parquet_is_named_by_its_number(tmp_path: Path) -> None:
-    table = pa.table({"a": [None if at in (7, 250) else at for at in range(300)], "b": ["x"] * 300})
+def test_a_bad_row_of_parquet_is_reported_with_its_number(tmp_path: Path) -> None:
+    table = pa.table({"a": [None if i in (7, 250) else i for i in range(300)], "b": ["x"] * 300})
     path = write(tmp_path / "it.parquet", parquet(table))
     with pytest.raises(tg.ReadError, match=r"it.parquet, row 8, column 'a': it is null"):
         elements_of(tg.io.ReadFromParquet(path, schema=NUMBERS))
     good, bad = divided(
         tg.io.ReadFromParquet(path, schema=NUMBERS, bad_records="dead_letter", min_split_size=1), desired=3
     )
-    assert [row.a for row in good] == [at for at in range(300) if at not in (7, 250)]
+    assert [row.a for row in good] == [i for i in range(300) if i not in (7, 250)]
     assert [(row, column) for row, column, _ in bad] == [(8, "a"), (251, "a")]
 
 
-def test_a_damaged_row_group_costs_that_row_group_alone(tmp_path: Path) -> None:
+def test_a_damaged_row_group_loses_only_that_row_group(tmp_path: Path) -> None:
     table = pa.table({"a": list(range(300))})
     data = bytearray(parquet(table))
     metadata = pq.ParquetFile(io.BytesIO(bytes(data))).metadata
@@ -232,23 +232,23 @@ def test_a_damaged_row_group_costs_that_row_group_alone(tmp_path: Path) -> None:
     assert [row for row, _, _ in bad] == [101]
 
 
-def test_a_damaged_block_of_avro_costs_that_block_alone(tmp_path: Path) -> None:
+def test_a_damaged_avro_block_loses_only_that_block(tmp_path: Path) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "string"}]}
-    data = avro([{"a": f"{at:04}"} for at in range(1000)], 500, schema, "null")
+    data = avro([{"a": f"{i:04}"} for i in range(1000)], 500, schema, "null")
     damaged = data.replace(b"0500", b"\xff\xff\xff\xff")
     path = write(tmp_path / "it.avro", damaged)
     with pytest.raises(tg.ReadError, match=r"it.avro, the block at byte \d+ can't be read"):
         elements_of(tg.io.ReadFromAvro(path))
     good, bad = divided(tg.io.ReadFromAvro(path, bad_records="dead_letter"))
     assert len(bad) == 1
-    assert [row.a for row in good][:100] == [f"{at:04}" for at in range(100)]
+    assert [row.a for row in good][:100] == [f"{i:04}" for i in range(100)]
     assert good[-1].a == "0999"
     assert len(good) > 850
 
 
-def test_a_bad_row_of_avro_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
+def test_a_bad_row_of_avro_is_reported_with_its_number_in_the_file(tmp_path: Path) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "a", "type": ["null", "long"]}]}
-    path = write(tmp_path / "it.avro", avro([{"a": None if at == 700 else at} for at in range(1000)], 500, schema))
+    path = write(tmp_path / "it.avro", avro([{"a": None if i == 700 else i} for i in range(1000)], 500, schema))
     good, bad = divided(
         tg.io.ReadFromAvro(path, schema={"a": int}, bad_records="dead_letter", min_split_size=1), desired=4
     )

@@ -1,4 +1,4 @@
-"""CSV beside Python's own module: quotes, line breaks, delimiters, any division and any pieces."""
+"""CSV compared with Python's `csv` module: quotes, line breaks, delimiters, any splits and any block sizes."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ TEXT = {"a": str, "b": str}
 CELLS = st.text(st.sampled_from('xy ,;"\n\r'), max_size=6)
 
 
-def as_csv(rows: list[tuple[str, str]], **options: Any) -> str:
+def csv_text(rows: list[tuple[str, str]], **options: Any) -> str:
     text = io.StringIO()
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n", **options).writerows([("a", "b"), *rows])
     return text.getvalue()
 
 
-@given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=8), piece=st.integers(1, 40), at=st.integers(0, 7))
-def test_records_are_those_of_pythons_own_module(
-    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], piece: int, at: int
+@given(rows=st.lists(st.tuples(CELLS, CELLS), max_size=8), piece=st.integers(1, 40), stop=st.integers(0, 7))
+def test_records_equal_those_of_pythons_csv_module(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], piece: int, stop: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("csv") / "it.csv", as_csv(rows).encode())
+    path = write(tmp_path_factory.mktemp("csv") / "it.csv", csv_text(rows).encode())
     read = tg.io.ReadFromCsv(path, schema=TEXT, splittable=False, min_split_size=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE", piece)
         assert elements_of(read, desired=3) == rows
-        if at < len(rows):
+        if stop < len(rows):
             (split,) = read.source.splits(3)
             reader = read.source.reader(split)
             first: list[Any] = []
-            while len(first) <= at:
+            while len(first) <= stop:
                 first += reader.read(1).block.values
             assert drain(read.source, split, reader.position()) == rows[len(first) :]
             reader.close()
@@ -51,10 +51,10 @@ def test_records_are_those_of_pythons_own_module(
     piece=st.integers(1, 40),
     desired=st.integers(1, 9),
 )
-def test_any_division_at_bytes_gives_the_same_records(
+def test_any_splits_give_the_same_records(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], piece: int, desired: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("csv") / "it.csv", as_csv(rows).encode())
+    path = write(tmp_path_factory.mktemp("csv") / "it.csv", csv_text(rows).encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE", piece)
         assert elements_of(tg.io.ReadFromCsv(path, schema=TEXT, min_split_size=1), desired=desired) == rows
@@ -65,22 +65,22 @@ def test_any_division_at_bytes_gives_the_same_records(
     piece=st.integers(1, 40),
     desired=st.integers(2, 9),
 )
-def test_a_division_inside_of_quotes_is_never_silent(
+def test_a_split_inside_quotes_gives_the_same_records_or_an_error(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], piece: int, desired: int
 ) -> None:
-    path = write(tmp_path_factory.mktemp("csv") / "it.csv", as_csv(rows).encode())
+    path = write(tmp_path_factory.mktemp("csv") / "it.csv", csv_text(rows).encode())
     read = tg.io.ReadFromCsv(path, schema=TEXT, min_split_size=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pieces, "PIECE", piece)
         try:
-            found = [each for split in read.source.splits(desired) for each in drain(read.source, split)]
+            found = [record for split in read.source.splits(desired) for record in drain(read.source, split)]
         except tg.ReadError:
             return
         assert found == rows
 
 
-def test_a_division_inside_of_quotes_says_what_to_do(tmp_path: Path) -> None:
-    path = write(tmp_path / "it.csv", as_csv([("x", "\n" * 500)]).encode())
+def test_the_error_of_a_split_inside_quotes_names_the_option_to_set(tmp_path: Path) -> None:
+    path = write(tmp_path / "it.csv", csv_text([("x", "\n" * 500)]).encode())
     with pytest.raises(tg.ReadError, match=r"it.csv, line 2: a quoted value contains a line break .*splittable=False"):
         elements_of(tg.io.ReadFromCsv(path, schema=TEXT, min_split_size=1), desired=3)
     assert elements_of(tg.io.ReadFromCsv(path, schema=TEXT, min_split_size=1, splittable=False), desired=3) == [
@@ -89,7 +89,7 @@ def test_a_division_inside_of_quotes_says_what_to_do(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "wanted"),
+    ("text", "options", "expected"),
     [
         ("a;b\n1;x\n", {"delimiter": ";"}, [(1, "x")]),
         ("1\tx\n", {"delimiter": "\t", "column_names": ["a", "b"]}, [(1, "x")]),
@@ -103,12 +103,12 @@ def test_a_division_inside_of_quotes_says_what_to_do(tmp_path: Path) -> None:
         ("", {"allow_empty": True}, []),
     ],
 )
-def test_forms_of_csv(text: str, options: dict[str, Any], wanted: list[Any], tmp_path: Path) -> None:
-    assert elements_of(tg.io.ReadFromCsv(write(tmp_path / "it.csv", text.encode()), **options)) == wanted
+def test_csv_dialects_are_read(text: str, options: dict[str, Any], expected: list[Any], tmp_path: Path) -> None:
+    assert elements_of(tg.io.ReadFromCsv(write(tmp_path / "it.csv", text.encode()), **options)) == expected
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
-def test_other_encodings(encoding: str, tmp_path: Path) -> None:
+def test_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
     path = write(tmp_path / "it.csv", "a,b\n1,é\n2,ü\n".encode(encoding))
     assert elements_of(tg.io.ReadFromCsv(path, encoding=encoding)) == [(1, "é"), (2, "ü")]
 
@@ -122,7 +122,7 @@ def test_compressed_files_and_archives_are_read(tmp_path: Path) -> None:
     assert elements_of(tg.io.ReadFromCsv(tmp_path / "it.zip")) == [(1, "x"), (2, "y")] * 2
 
 
-def test_types_are_inferred_and_columns_chosen(tmp_path: Path) -> None:
+def test_types_are_inferred_and_columns_selected(tmp_path: Path) -> None:
     path = write(tmp_path / "it.csv", b"a,b,c,d,e\n1,2.5,x,2013-01-02,true\n,,,,\n")
     rows = elements_of(tg.io.ReadFromCsv(path, as_=dict))
     assert [type(value).__name__ for value in rows[0].values()] == ["int", "float", "str", "date", "bool"]
@@ -142,7 +142,7 @@ def test_types_are_inferred_and_columns_chosen(tmp_path: Path) -> None:
         ({"min_split_size": 0}, "min_split_size is a whole number from 1 on, not 0"),
     ],
 )
-def test_options_that_are_wrong_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "it.csv", b"a\n1\n")
     with pytest.raises(tg.BuildError, match=f"ReadFromCsv: {message}"):
         elements_of(tg.io.ReadFromCsv(path, **options))

@@ -1,4 +1,4 @@
-"""Parquet: row groups and columns that aren't needed are not read, and statistics never skip too much."""
+"""Parquet: unneeded row groups and columns are not read, and statistics never skip a matching row."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ START = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-def damaged(tmp_path: Path, group: int, column: int) -> Path:
-    """A file of three row groups, in one of which a column can't be decoded."""
+def damaged_file(tmp_path: Path, group: int, column: int) -> Path:
+    """Write a file of three row groups, one of which has an undecodable column."""
     buffer = io.BytesIO()
-    table = pa.table({"id": list(range(300)), "name": [f"n{at:03}" for at in range(300)]})
-    table = table.append_column("at", pa.array([START + at * HOUR for at in range(300)]))
+    table = pa.table({"id": list(range(300)), "name": [f"n{i:03}" for i in range(300)]})
+    table = table.append_column("at", pa.array([START + i * HOUR for i in range(300)]))
     pq.write_table(table, buffer, row_group_size=100, use_dictionary=False)
     data = bytearray(buffer.getvalue())
     chunk = pq.ParquetFile(buffer).metadata.row_group(group).column(column)
@@ -44,14 +44,14 @@ def damaged(tmp_path: Path, group: int, column: int) -> Path:
     ],
 )
 def test_row_groups_that_statistics_rule_out_are_not_read(where: Any, ids: Any, tmp_path: Path) -> None:
-    path = damaged(tmp_path, group=1, column=0)
+    path = damaged_file(tmp_path, group=1, column=0)
     with pytest.raises(tg.ReadError, match="row group 1 can't be read"):
         elements_of(tg.io.ReadFromParquet(path))
     assert [row.id for row in elements_of(tg.io.ReadFromParquet(path, where=where))] == list(ids)
 
 
-def test_columns_that_are_not_chosen_are_not_read(tmp_path: Path) -> None:
-    path = damaged(tmp_path, group=1, column=0)
+def test_columns_that_are_not_selected_are_not_read(tmp_path: Path) -> None:
+    path = damaged_file(tmp_path, group=1, column=0)
     assert len(elements_of(tg.io.ReadFromParquet(path, columns=["name"]))) == 300
 
 
@@ -75,8 +75,16 @@ def test_skipping_row_groups_changes_no_result(
     pq.write_table(pa.table(columns), buffer, row_group_size=rows)
     path = write(tmp_path_factory.mktemp("parquet") / "it.parquet", buffer.getvalue())
     pq.write_table(pa.table(columns), buffer := io.BytesIO(), row_group_size=rows, write_statistics=False)
-    without = write(path.parent / "without.parquet", buffer.getvalue())
-    for column, wanted in (("int", value), ("text", str(value)), ("float", float(value)), ("at", START + value * HOUR)):
-        where = [(column, op, [wanted] if "in" in op else wanted)]
-        found = [elements_of(tg.io.ReadFromParquet(each, columns=["row"], where=where)) for each in (path, without)]
+    without_statistics = write(path.parent / "without_statistics.parquet", buffer.getvalue())
+    for column, operand in (
+        ("int", value),
+        ("text", str(value)),
+        ("float", float(value)),
+        ("at", START + value * HOUR),
+    ):
+        where = [(column, op, [operand] if "in" in op else operand)]
+        found = [
+            elements_of(tg.io.ReadFromParquet(each, columns=["row"], where=where))
+            for each in (path, without_statistics)
+        ]
         assert found[0] == found[1]

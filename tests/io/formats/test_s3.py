@@ -1,4 +1,4 @@
-"""Files of records in an object store: a real one over HTTP, by the client that authors use."""
+"""Files of records in an S3 server, read through s3fs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import pytest
 import tidegate as tg
 from tests.support.record_files import FORMATS, elements_of, visits
 
-LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")
+MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
+)
 
 SERVER = """
 import sys
@@ -29,7 +31,7 @@ RECORDS = visits(400)
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """The file system of a store with a bucket `formats`."""
+    """Yield the file system of an S3 server with the bucket `formats`."""
     with pytest.MonkeyPatch.context() as patch:
         server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert server.stdout is not None
@@ -48,14 +50,14 @@ def store() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_in_s3_are_read_and_watched(name: str, store: Any) -> None:
-    transform, made, needs = FORMATS[name]
-    store.pipe(f"formats/{name}/1-{name}", made(RECORDS[:200]))
-    store.pipe(f"formats/{name}/2-{name}", made(RECORDS[200:]))
-    read = transform(f"s3://formats/{name}/*", as_=dict, min_split_size=1, **needs)
+def test_files_in_s3_are_read_and_changes_of_them_detected(name: str, store: Any) -> None:
+    transform, encode, options = FORMATS[name]
+    store.pipe(f"formats/{name}/1-{name}", encode(RECORDS[:200]))
+    store.pipe(f"formats/{name}/2-{name}", encode(RECORDS[200:]))
+    read = transform(f"s3://formats/{name}/*", as_=dict, min_split_size=1, **options)
     assert elements_of(read, desired=3) == RECORDS
     splits = read.source.splits(1)
-    store.pipe(f"formats/{name}/2-{name}", made(visits(200, 201)))
+    store.pipe(f"formats/{name}/2-{name}", encode(visits(200, 201)))
     with pytest.raises(
         tg.ReadError, match=rf"s3://formats/{name}/2-{name}: the file has changed since the run started"
     ):

@@ -1,4 +1,4 @@
-"""`FromAsyncIterator`: asynchronous iterators as live sources, and resuming them by count."""
+"""`FromAsyncIterator`: asynchronous iterators as live sources, resumed by the number of elements read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def squares_from(skip: int) -> AsyncIterator[int]:
 
 
 async def read(source: AsyncIteratorSource, position: Any, limit: int, count: int | None) -> tuple[list[Any], Any]:
-    """At least `count` elements, or all to the end, and the position behind them."""
+    """Read at least `count` elements, or all of them; return them with the reader's position."""
     reader = source.reader(source.splits(1)[0], position)
     found: list[Any] = []
     try:
@@ -59,7 +59,7 @@ def test_an_iterator_that_became_shorter_is_refused_when_resuming() -> None:
         asyncio.run(read(AsyncIteratorSource(squares), 11, 1, None))
 
 
-def test_an_error_of_the_iterator_comes_after_what_it_yielded_before() -> None:
+def test_an_error_of_the_iterator_is_raised_after_the_elements_yielded_before_it() -> None:
     async def failing() -> AsyncIterator[int]:
         yield 1
         raise ValueError("no more")
@@ -74,11 +74,11 @@ def test_an_error_of_the_iterator_comes_after_what_it_yielded_before() -> None:
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_an_asynchronous_iterator_is_read_to_its_end_on_every_runner_that_can(runner: str) -> None:
+def test_an_asynchronous_iterator_is_read_to_its_end_on_runners_that_support_streams(runner: str) -> None:
     found = collect(lambda p: {"numbers": p | tg.io.FromAsyncIterator(squares)}, runner)
     assert found.values("numbers") == ALL
 
 
-def test_what_is_no_function_is_refused() -> None:
+def test_a_value_that_is_no_function_is_refused() -> None:
     with pytest.raises(tg.BuildError, match="FromAsyncIterator needs a function that returns an asynchronous iterator"):
         tg.io.FromAsyncIterator(squares())  # type: ignore[arg-type]

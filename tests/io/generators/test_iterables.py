@@ -1,4 +1,4 @@
-"""`FromIterable`: Python iterables as bounded and as live sources, and resuming them by count."""
+"""`FromIterable`: Python iterables as bounded and as live sources, resumed by the number of elements read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def squares_from(skip: int) -> Iterator[int]:
 
 
 def read_until(reader: Reader[Any], done: Callable[[list[Any], bool], bool], limit: int = 100) -> list[Any]:
-    """Read a live reader again and again; a wait between reads leaves its thread time."""
+    """Read from a reader until `done(elements, end)`, waiting between reads as it asks."""
     found: list[Any] = []
     pause = threading.Event()
     while True:
@@ -68,7 +68,7 @@ def test_a_function_with_a_parameter_is_called_with_the_number_of_elements_to_sk
     assert CALLS == [0, 7]
 
 
-def test_a_parameter_with_a_default_is_the_authors() -> None:
+def test_a_parameter_with_a_default_does_not_receive_the_number_to_skip() -> None:
     source = IterableSource(lambda count=4: range(count))
     assert source.reader(source.splits(1)[0], 2).read(10).block.values == [2, 3]
 
@@ -95,12 +95,12 @@ def test_a_live_reader_returns_at_once_while_its_iterator_waits() -> None:
 
 def test_a_live_reader_reads_ahead_within_bounds() -> None:
     reached = threading.Event()
-    made: list[int] = []
+    yielded: list[int] = []
 
     def endless() -> Iterator[int]:
         n = 0
         while True:
-            made.append(n)
+            yielded.append(n)
             if n == AHEAD:
                 reached.set()
             yield n
@@ -110,7 +110,7 @@ def test_a_live_reader_reads_ahead_within_bounds() -> None:
     reader = source.reader(source.splits(1)[0])
     found = list(reader.read(1).block.values)
     assert reached.wait(60)
-    assert len(made) <= AHEAD + 1 + len(found)
+    assert len(yielded) <= AHEAD + 1 + len(found)
     found += read_until(reader, lambda found, end: len(found) >= 3 * AHEAD)
     assert found == list(range(len(found)))
     reader.close()
@@ -134,7 +134,7 @@ def test_closing_a_live_reader_ends_its_thread_and_closes_the_generator() -> Non
 
 
 @pytest.mark.parametrize("bounded", [True, False])
-def test_an_error_of_the_iterable_comes_after_what_it_yielded_before(bounded: bool) -> None:
+def test_an_error_of_the_iterable_is_raised_after_the_elements_yielded_before_it(bounded: bool) -> None:
     def failing() -> Iterator[int]:
         yield 1
         raise ValueError("no more")
@@ -151,10 +151,14 @@ def test_an_error_of_the_iterable_comes_after_what_it_yielded_before(bounded: bo
 )
 def test_an_iterable_is_read_in_order_on_every_runner_and_may_have_timestamps(runner: str) -> None:
     def words() -> Iterator[Any]:
-        yield from (tg.TimestampedValue(word, at) for at, word in enumerate(["to", "be", "or"]))
+        yield from (tg.TimestampedValue(word, seconds) for seconds, word in enumerate(["to", "be", "or"]))
 
     found = collect(lambda p: {"words": p | tg.io.FromIterable(words)}, runner)
-    assert [(seen.value, seen.micros) for seen in found.seen["words"]] == [("to", 0), ("be", 10**6), ("or", 2 * 10**6)]
+    assert [(element.value, element.micros) for element in found.seen["words"]] == [
+        ("to", 0),
+        ("be", 10**6),
+        ("or", 2 * 10**6),
+    ]
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
@@ -163,7 +167,7 @@ def test_a_live_iterable_ends_the_run_when_it_ends(runner: str) -> None:
     assert found.values("numbers") == [n * n for n in range(10)]
 
 
-def test_the_type_of_the_elements_is_that_of_the_function() -> None:
+def test_the_element_type_comes_from_the_annotation_of_the_function() -> None:
     pipeline = tg.Pipeline()
     assert (pipeline | tg.io.FromIterable(squares)).element_type is int
 
@@ -176,6 +180,6 @@ def test_the_type_of_the_elements_is_that_of_the_function() -> None:
         (lambda start, stop: range(start, stop), "has 2 parameters"),
     ],
 )
-def test_what_is_no_function_is_refused(fn: Any, message: str) -> None:
+def test_a_value_that_is_no_suitable_function_is_refused(fn: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         tg.io.FromIterable(fn)

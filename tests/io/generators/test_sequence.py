@@ -1,4 +1,4 @@
-"""`GenerateSequence`: its numbers, its splits, its timing, and where its readers resume."""
+"""`GenerateSequence`: its numbers, splits and timing, and the resuming of its readers."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SECOND = 1_000_000
 
 
 class Clock:
-    """A clock of readers that stands until it is set."""
+    """A manual clock for readers."""
 
     def __init__(self, now: int = 0) -> None:
         self.now = now
 
-    def of(self, reader: Reader[Any]) -> Reader[Any]:
+    def set_on(self, reader: Reader[Any]) -> Reader[Any]:
         reader.now = lambda: self.now
         return reader
 
 
 @given(st.integers(-50, 50), st.integers(0, 10_000), st.integers(1, 7))
-def test_the_splits_of_a_bounded_sequence_have_each_number_once(start: int, count: int, desired: int) -> None:
+def test_the_splits_of_a_bounded_sequence_contain_each_number_once(start: int, count: int, desired: int) -> None:
     source = SequenceSource(start, start + count, None)
     found = []
     for split in source.splits(desired):
@@ -64,23 +64,23 @@ def test_the_splits_of_an_unbounded_sequence_advance_together(start: int, desire
 def test_a_reader_resumes_with_the_next_number(stop: int | None, rate: float | None, stopped_after: int) -> None:
     source, clock = SequenceSource(0, stop, rate), Clock()
     [split] = source.splits(1)
-    first = clock.of(source.reader(split))
+    first = clock.set_on(source.reader(split))
     found: list[int] = list(first.read(1).block.values) if stopped_after else []
     clock.now = 20 * SECOND
     if stopped_after > 1:
         found += first.read(stopped_after - 1).block.values
     position = json.loads(json.dumps(first.position()))
-    second = clock.of(source.reader(split, position))
+    second = clock.set_on(source.reader(split, position))
     while len(found) < 12:
         found += second.read(12 - len(found)).block.values
         clock.now += SECOND
     assert found == list(range(12))
 
 
-def test_with_a_rate_each_number_comes_when_it_is_due_and_has_that_time() -> None:
+def test_with_a_rate_each_number_is_emitted_when_it_is_due_and_has_that_timestamp() -> None:
     source, clock = SequenceSource(10, 14, 2.0), Clock(100 * SECOND)
     [split] = source.splits(1)
-    reader = clock.of(source.reader(split))
+    reader = clock.set_on(source.reader(split))
     batch = reader.read(10)
     assert (list(batch.block.values), batch.block.timestamps) == ([10], [100 * SECOND])
     assert (batch.watermark, batch.wait, batch.end) == (100_500_000, 0.5, False)
@@ -95,20 +95,20 @@ def test_with_a_rate_each_number_comes_when_it_is_due_and_has_that_time() -> Non
     assert batch.block.timestamps == [101 * SECOND, 101_500_000]
 
 
-def test_a_reader_that_resumes_keeps_to_the_schedule_and_makes_up_for_the_time_it_was_away() -> None:
+def test_a_reader_that_resumes_keeps_to_the_schedule_and_catches_up() -> None:
     source, clock = SequenceSource(0, None, 1.0), Clock(5 * SECOND)
     [split] = source.splits(1)
-    first = clock.of(source.reader(split))
+    first = clock.set_on(source.reader(split))
     first.read(10)
     clock.now += 3_700_000
-    second = clock.of(source.reader(split, first.position()))
+    second = clock.set_on(source.reader(split, first.position()))
     batch = second.read(10)
     assert (list(batch.block.values), batch.wait) == ([1, 2, 3], 0.3)
 
 
-def test_splits_of_a_paced_sequence_have_the_rate_together() -> None:
+def test_the_splits_of_a_paced_sequence_share_the_rate() -> None:
     source, clock = SequenceSource(0, None, 10.0), Clock()
-    readers = [clock.of(source.reader(split)) for split in source.splits(4)]
+    readers = [clock.set_on(source.reader(split)) for split in source.splits(4)]
     first = [list(reader.read(100).block.values) for reader in readers]
     assert first == [[0], [], [], []]
     clock.now = SECOND
@@ -117,7 +117,7 @@ def test_splits_of_a_paced_sequence_have_the_rate_together() -> None:
 
 
 @given(st.floats(1e-3, 1e6), st.integers(0, 1000), st.integers(-5, 10**8))
-def test_what_is_due_is_what_has_an_instant_that_has_come(rate: float, n: int, now: int) -> None:
+def test_due_counts_the_instants_that_are_not_after_now(rate: float, n: int, now: int) -> None:
     schedule = Schedule.of_rate(rate, start=0)
     due = schedule.due(now)
     assert due == 0 or schedule.instant(due - 1) <= now
@@ -143,12 +143,12 @@ def test_a_paced_sequence_closes_its_windows_as_it_advances(runner: str) -> None
     found = collect(counts, runner)
     times = sorted(seen.micros for seen in found.seen["numbers"])
     assert len(times) == 40
-    assert times[-1] - times[0] < 39 * 2500 + SECOND  # splits begin when a task reads them first
+    assert times[-1] - times[0] < 39 * 2500 + SECOND  # a split starts when a task first reads it
     assert sum(found.values("counts")) == 40
     assert len(found.values("counts")) >= 4
 
 
-def test_timestamps_of_the_authors_move_the_watermark() -> None:
+def test_timestamps_given_by_the_author_advance_the_watermark() -> None:
     pipeline = TestPipeline(runner=DirectRunner(clock=ManualClock(0)), options=["--mode", "streaming"])
     recorder = PaneRecorder()
     numbers = pipeline | tg.io.GenerateSequence(0, 10, timestamp=lambda n: 60 * n)
@@ -178,6 +178,6 @@ def test_spark_refuses_an_unbounded_sequence_by_name() -> None:
         ((0,), {"rate": float("nan")}, "not nan"),
     ],
 )
-def test_what_makes_no_sequence_is_refused(arguments: Any, options: Any, message: str) -> None:
+def test_invalid_arguments_are_refused(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         tg.io.GenerateSequence(*arguments, **options)

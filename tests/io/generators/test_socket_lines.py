@@ -1,4 +1,4 @@
-"""`ReadFromSocket` against a real server."""
+"""`ReadFromSocket` with a real server."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ TIMEOUT = 60.0
 
 @contextmanager
 def server() -> Iterator[tuple[socket.socket, int]]:
-    """A socket that listens, and its port."""
+    """Yield a listening socket and its port."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         listening.settimeout(TIMEOUT)
         yield listening, listening.getsockname()[1]
 
 
 def serving(listening: socket.socket, *answers: bytes) -> threading.Thread:
-    """Sends each answer over a connection of its own, and closes it."""
+    """Accept one connection per answer, send the answer, and close the connection."""
 
     def serve() -> None:
         for answer in answers:
@@ -60,7 +60,7 @@ def _closing() -> Iterator[None]:
 
 
 def read_lines(reader: Reader[str], count: int | None = None) -> list[str]:
-    """So many lines, or all until the end."""
+    """Read at least `count` lines, or all until the end."""
     found: list[str] = []
     pause = threading.Event()
     while count is None or len(found) < count:
@@ -83,7 +83,7 @@ def test_lines_come_until_the_server_closes_the_connection() -> None:
         thread.join()
 
 
-def test_a_line_that_arrives_in_pieces_comes_once_it_is_whole() -> None:
+def test_a_line_that_arrives_in_pieces_is_emitted_once_it_is_complete() -> None:
     with server() as (listening, port):
         source = SocketSource("127.0.0.1", port)
         reader = reader_of(source)
@@ -98,7 +98,7 @@ def test_a_line_that_arrives_in_pieces_comes_once_it_is_whole() -> None:
         assert read_lines(reader) == ["next"]
 
 
-def test_a_block_has_no_more_lines_than_asked_for() -> None:
+def test_a_block_has_at_most_as_many_lines_as_requested() -> None:
     with server() as (listening, port):
         thread = serving(listening, b"".join(b"%d\n" % n for n in range(50_000)))
         source = SocketSource("127.0.0.1", port)
@@ -114,7 +114,7 @@ def test_a_block_has_no_more_lines_than_asked_for() -> None:
         thread.join()
 
 
-def test_a_reader_never_waits_for_a_server_that_says_nothing() -> None:
+def test_a_reader_never_waits_for_a_silent_server() -> None:
     with server() as (_, port):
         source = SocketSource("127.0.0.1", port)
         reader = reader_of(source)
@@ -126,7 +126,7 @@ def test_a_reader_never_waits_for_a_server_that_says_nothing() -> None:
         reader.close()
 
 
-def test_it_connects_again_and_drops_and_counts_the_line_that_was_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_reconnects_and_drops_and_counts_the_line_that_was_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with server() as (listening, port), collecting(MetricCells()) as cells, in_step("lines"):
         thread = serving(listening, b"one\ntw", b"three\n", b"four\n")
         source = SocketSource("127.0.0.1", port, reconnect=0.01)
@@ -139,7 +139,7 @@ def test_it_connects_again_and_drops_and_counts_the_line_that_was_cut_off(caplog
     assert f"socket 127.0.0.1:{port}: the server closed the connection; connecting again in 0.01 s" in caplog.messages
 
 
-def test_it_waits_for_a_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_reader_waits_for_a_server_that_is_not_there_yet(caplog: pytest.LogCaptureFixture) -> None:
     with server() as (_, port):
         pass
     source = SocketSource("127.0.0.1", port, reconnect=0.01)
@@ -186,7 +186,7 @@ def test_a_connection_that_breaks_is_an_error() -> None:
             read_lines(reader)
 
 
-def test_what_is_not_in_the_encoding_or_has_no_end_is_an_error() -> None:
+def test_an_undecodable_or_overlong_line_is_an_error() -> None:
     with server() as (listening, port):
         thread = serving(listening, b"good\nb\xe4d\n", b"x" * 200)
         source = SocketSource("127.0.0.1", port)
@@ -199,7 +199,7 @@ def test_what_is_not_in_the_encoding_or_has_no_end_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_stream_of_a_socket_is_read_on_every_runner_that_can(runner: str) -> None:
+def test_a_socket_is_read_on_every_runner_that_supports_streams(runner: str) -> None:
     with server() as (listening, port):
         thread = serving(listening, b"".join(b"%d\n" % n for n in range(1000)))
         found = collect(lambda p: {"lines": p | tg.io.ReadFromSocket("127.0.0.1", port)}, runner)
@@ -221,7 +221,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_run_says_at_its_start_that_lines_come_at_most_once(tmp_path: Path) -> None:
+def test_a_run_warns_at_its_start_that_lines_are_read_at_most_once(tmp_path: Path) -> None:
     script = tmp_path / "lines.py"
     script.write_text(SCRIPT)
     with server() as (listening, port):
@@ -235,7 +235,7 @@ def test_a_run_says_at_its_start_that_lines_come_at_most_once(tmp_path: Path) ->
     )
 
 
-def test_explain_says_that_lines_come_at_most_once() -> None:
+def test_explain_says_that_lines_are_read_at_most_once() -> None:
     from tidegate.runners.direct import DirectRunner
     from tidegate.runners.planner.explain import explain
 
@@ -257,7 +257,7 @@ def test_explain_says_that_lines_come_at_most_once() -> None:
         (("localhost", 80), {"connect_timeout": -1}, "connect_timeout must be positive"),
     ],
 )
-def test_what_makes_no_address_is_refused(arguments: Any, options: Any, message: str) -> None:
+def test_an_invalid_address_or_delay_is_refused(arguments: Any, options: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         tg.io.ReadFromSocket(*arguments, **options)
 
@@ -271,6 +271,6 @@ def test_what_makes_no_address_is_refused(arguments: Any, options: Any, message:
         ({"max_line_bytes": 0}, "max_line_bytes must be a whole number of at least 1"),
     ],
 )
-def test_lines_that_could_not_be_decoded_are_refused_when_the_pipeline_is_built(options: Any, message: str) -> None:
+def test_invalid_options_of_lines_are_refused_when_the_pipeline_is_built(options: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         _ = tg.Pipeline() | tg.io.ReadFromSocket("localhost", 80, **options)

@@ -1,4 +1,4 @@
-"""`TailFile`: a file that grows, its rotation, and where its readers resume."""
+"""`TailFile`: a growing file, its rotation, and the resuming of its readers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _closing() -> Iterator[None]:
 
 
 def available(reader: Reader[str], limit: int = 100) -> list[str]:
-    """All lines that are there, until several reads in a row find nothing."""
+    """Read lines until several consecutive reads return none."""
     found: list[str] = []
     empty = 0
     while empty < 4:
@@ -53,7 +53,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_lines_come_once_their_ends_are_written(tmp_path: Path) -> None:
+def test_a_line_is_emitted_once_its_end_is_written(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     append(log, "ada\nben\r\nca")
     tail = reader(log)
@@ -82,7 +82,7 @@ def test_a_reader_resumes_with_the_next_line(tmp_path: Path, stopped_after: int)
     assert found == [str(n) for n in range(7)]
 
 
-def test_a_position_before_the_first_read_names_the_file(tmp_path: Path) -> None:
+def test_a_position_before_the_first_read_is_the_place_in_the_file_at_that_time(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     append(log, "old\n")
     position = reader(log, start="end").position()
@@ -94,9 +94,7 @@ def test_a_position_before_the_first_read_names_the_file(tmp_path: Path) -> None
     ("before", "expected"),
     [("", ["new"]), ("old\n", ["new"]), ("old\nne", ["nenew"]), ("x" * 300_000, [f"{'x' * 300_000}new"])],
 )
-def test_starting_at_the_end_leaves_out_the_lines_that_are_there(
-    tmp_path: Path, before: str, expected: list[str]
-) -> None:
+def test_starting_at_the_end_skips_existing_lines(tmp_path: Path, before: str, expected: list[str]) -> None:
     log = tmp_path / "app.log"
     append(log, before)
     tail = reader(log, start="end")
@@ -130,7 +128,7 @@ def truncate(log: Path) -> None:
 
 
 def rewrite(log: Path) -> None:
-    """As long as before, in place."""
+    """Replace the contents in place by others of the same length."""
     log.write_text("c\nd\n")
 
 
@@ -158,7 +156,7 @@ def test_a_file_that_is_rotated_or_truncated_is_refused(
         available(tail if running else reader(log, position, allow_missing=True))
 
 
-def test_another_file_with_the_same_inode_is_noticed_by_its_first_bytes(tmp_path: Path) -> None:
+def test_another_file_with_the_same_inode_is_detected_by_its_first_bytes(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     append(log, "a\nb\n")
     first = reader(log)
@@ -169,7 +167,9 @@ def test_another_file_with_the_same_inode_is_noticed_by_its_first_bytes(tmp_path
         reader(log, position)
 
 
-def test_a_truncated_file_is_read_again_if_the_author_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_truncated_file_is_read_from_its_beginning_with_rotation_follow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = tmp_path / "app.log"
     append(log, "a\nb\n")
     tail = reader(log, rotation="follow")
@@ -195,7 +195,7 @@ def test_a_renamed_file_is_read_to_its_end_before_its_successor(tmp_path: Path) 
     "names", [("app.log.3", "app.log.2", "app.log.1"), ("app.log-20260101", "app.log-20260102", "app.log-20260103")]
 )
 @pytest.mark.parametrize("same_time", [True, False])
-def test_files_that_were_rotated_while_nobody_read_are_read_in_order(
+def test_files_that_were_rotated_between_two_readers_are_read_in_order(
     tmp_path: Path, names: tuple[str, str, str], same_time: bool
 ) -> None:
     log = tmp_path / "app.log"
@@ -217,7 +217,7 @@ def test_files_that_were_rotated_while_nobody_read_are_read_in_order(
 def test_a_rotated_file_that_is_gone_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     append(log, "a\nb\n")
-    first = reader(log, rotation="follow")  # which is open, so that its inode isn't used again
+    first = reader(log, rotation="follow")  # keeps the file open, so that its inode isn't reused
     first.read(1)
     log.unlink()
     append(log, "c\n")
@@ -240,7 +240,7 @@ def test_a_file_that_was_compressed_before_it_was_read_is_refused(tmp_path: Path
         available(tail)
 
 
-def test_a_compressed_copy_of_what_was_read_is_passed_over(tmp_path: Path) -> None:
+def test_a_compressed_copy_of_a_file_that_was_read_is_skipped(tmp_path: Path) -> None:
     log = tmp_path / "app.log"
     append(log, "a\n")
     tail = reader(log, rotation="follow")
@@ -267,13 +267,13 @@ STEPS = st.lists(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(STEPS)
-def test_every_line_comes_once_and_in_order_whatever_is_rotated_when(tmp_path_factory: Any, steps: Any) -> None:
+def test_every_line_is_read_once_and_in_order_with_any_rotations(tmp_path_factory: Any, steps: Any) -> None:
     log = tmp_path_factory.mktemp("tail") / "app.log"
     log.touch()
     tail = reader(log, rotation="follow")
     written, found, rotated = [""], list[str](), 0
-    for what, argument in steps:
-        match what:
+    for step, argument in steps:
+        match step:
             case "append":
                 append(log, argument)
                 written[-1] += argument
@@ -303,7 +303,7 @@ def test_every_line_comes_once_and_in_order_whatever_is_rotated_when(tmp_path_fa
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_file_is_followed_on_every_runner_that_can(tmp_path: Path, runner: str) -> None:
+def test_a_file_is_followed_on_every_runner_that_supports_streams(tmp_path: Path, runner: str) -> None:
     log = tmp_path / "app.log"
     append(log, "a 1\nb 2\na 3\n")
     pipeline = tg.Pipeline(runner, options=["--run_for", "2s"])
@@ -333,6 +333,6 @@ def test_an_undecodable_line_names_the_file_and_the_byte(tmp_path: Path) -> None
         (["a", "b"], {}, "needs the path of one file"),
     ],
 )
-def test_what_cannot_be_followed_is_refused(path: Any, options: Any, message: str) -> None:
+def test_invalid_paths_and_options_are_refused(path: Any, options: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         _ = tg.Pipeline() | tg.io.TailFile(path, **options)

@@ -1,4 +1,4 @@
-"""Elements of record batches, beside what pyarrow gives; bad values are found by row and column."""
+"""Decodes record batches and compares the elements with pyarrow's; bad values are reported by row and column."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
 
 @pytest.mark.parametrize("name", COLUMNS)
 @given(data=st.data())
-def test_values_are_those_that_were_written(name: str, data: st.DataObject) -> None:
+def test_decoded_values_equal_the_written_ones(name: str, data: st.DataObject) -> None:
     kind, values = COLUMNS[name]
     column = data.draw(st.lists(st.none() | values, max_size=20))
     if name == "coded":
@@ -71,7 +71,7 @@ def test_values_are_those_that_were_written(name: str, data: st.DataObject) -> N
     start = data.draw(st.integers(0, len(column)))
     found = decoded(batch.slice(start))
     assert [each["it"] for each in found] == column[start:]
-    assert all(type(each["it"]) is type(wanted) for each, wanted in zip(found, column[start:]))
+    assert all(type(each["it"]) is type(expected) for each, expected in zip(found, column[start:]))
 
 
 @dataclass(frozen=True)
@@ -130,19 +130,19 @@ def test_a_pydantic_model_validates_and_names_the_column() -> None:
     assert found[1] == Problem(1, "a", "Value error, too large", "10")
 
 
-def test_a_name_that_is_no_identifier_is_possible_in_dicts_alone() -> None:
+def test_only_dicts_may_have_names_that_are_no_identifiers() -> None:
     with pytest.raises(tg.BuildError, match=r"the column 'per cent' can't be a field of a Row.*as_=dict"):
         selection_of("ReadFromCsv", as_=tg.Row, columns=["a", "per cent"])
     assert decoded(pa.record_batch({"per cent": [1]}), columns=["per cent"]) == [{"per cent": 1}]
 
 
-def test_null_where_none_may_be_is_found_by_row_and_column() -> None:
+def test_a_null_in_a_required_column_is_reported_by_row_and_column() -> None:
     found = decoded(pa.record_batch({"a": [1, None, 3, None]}), schema={"a": int})
     assert problems(found) == [(1, "a"), (3, "a")]
     assert [each for each in found if type(each) is dict] == [{"a": 1}, {"a": 3}]
 
 
-def test_nanoseconds_that_are_no_whole_microseconds_are_found() -> None:
+def test_nanoseconds_that_are_no_whole_microseconds_are_reported() -> None:
     array = pa.array([1_000, 1_001, 2_000], pa.timestamp("ns", "UTC"))
     found = decoded(pa.record_batch({"at": array}))
     assert problems(found) == [(1, "at")]
@@ -150,14 +150,14 @@ def test_nanoseconds_that_are_no_whole_microseconds_are_found() -> None:
     assert problems(decoded(pa.record_batch({"at": array.view(pa.int64()).cast(pa.duration("ns"))}))) == [(1, "at")]
 
 
-def test_years_that_python_does_not_have_are_found() -> None:
+def test_years_out_of_pythons_range_are_reported() -> None:
     far = pa.array([0, 10**18], pa.timestamp("us", "UTC"))
     assert problems(decoded(pa.record_batch({"at": far}))) == [(1, "at")]
     assert problems(decoded(pa.record_batch({"day": pa.array([0, 10**8], pa.date32())}))) == [(1, "day")]
 
 
 @given(st.lists(st.datetimes(datetime.datetime(1980, 1, 1), datetime.datetime(2030, 1, 1)), max_size=5))
-def test_naive_times_are_read_in_the_zone_that_is_named(naive: list[datetime.datetime]) -> None:
+def test_naive_times_are_read_in_the_given_time_zone(naive: list[datetime.datetime]) -> None:
     zone = ZoneInfo("Europe/Berlin")
 
     def exists_once(time: datetime.datetime) -> bool:
@@ -172,21 +172,21 @@ def test_naive_times_are_read_in_the_zone_that_is_named(naive: list[datetime.dat
             "struct": pa.array([{"at": each} for each in naive], pa.struct({"at": pa.timestamp("ms")})),
         }
     )
-    wanted = [time.replace(tzinfo=zone).astimezone(UTC) for time in naive]
+    expected = [time.replace(tzinfo=zone).astimezone(UTC) for time in naive]
     found = decoded(batch, timezone="Europe/Berlin", columns=["it", "list"])
-    assert [each["it"] for each in found] == wanted
-    assert [each["list"] for each in found] == [[each, None] for each in wanted]
+    assert [each["it"] for each in found] == expected
+    assert [each["list"] for each in found] == [[each, None] for each in expected]
     with pytest.raises(SchemaMismatch, match="timezone="):
         decoded(batch)
 
 
-def test_times_that_a_clock_change_skips_are_found() -> None:
+def test_times_that_a_clock_change_skips_are_reported() -> None:
     times = [datetime.datetime(2024, 3, 31, 1), datetime.datetime(2024, 3, 31, 2, 30)]
     batch = pa.record_batch({"at": pa.array(times, pa.timestamp("us"))})
     assert problems(decoded(batch, timezone="Europe/Berlin")) == [(1, "at")]
 
 
-def test_integers_that_a_float_does_not_have_are_found() -> None:
+def test_integers_that_a_float_cannot_represent_are_reported() -> None:
     found = decoded(pa.record_batch({"a": [1, 2**53 + 1]}), schema={"a": float})
     assert found[0] == {"a": 1.0}
     assert problems(found) == [(1, "a")]
@@ -208,17 +208,17 @@ OPERATORS = {
 
 
 @given(st.lists(st.none() | st.integers(0, 5)), st.sampled_from(sorted(OPERATORS)), st.integers(0, 5))
-def test_conditions_choose_the_rows_for_which_they_hold(values: list[Any], op: str, value: int) -> None:
+def test_conditions_select_the_rows_for_which_they_hold(values: list[Any], op: str, value: int) -> None:
     batch = pa.record_batch({"a": pa.array(values, pa.int64()), "b": list(range(len(values)))})
-    wanted = [at for at, each in enumerate(values) if each is not None and OPERATORS[op](each, value)]
-    assert [each["b"] for each in decoded(batch, columns=["b"], where=[("a", op, value)])] == wanted
-    nulls = [at for at, each in enumerate(values) if each is None]
+    expected = [i for i, each in enumerate(values) if each is not None and OPERATORS[op](each, value)]
+    assert [each["b"] for each in decoded(batch, columns=["b"], where=[("a", op, value)])] == expected
+    nulls = [i for i, each in enumerate(values) if each is None]
     assert [each["b"] for each in decoded(batch, columns=["b"], where=[("a", "==", None)])] == nulls
-    among = [at for at, each in enumerate(values) if each in (1, value)]
-    assert [each["b"] for each in decoded(batch, columns=["b"], where=[("a", "in", [1, value])])] == among
+    members = [i for i, each in enumerate(values) if each in (1, value)]
+    assert [each["b"] for each in decoded(batch, columns=["b"], where=[("a", "in", [1, value])])] == members
 
 
-def test_a_condition_that_can_not_be_compared_is_an_error() -> None:
+def test_a_condition_with_an_incomparable_value_is_an_error() -> None:
     with pytest.raises(tg.ReadError, match=r"where=\('a', '<', 'x'\): the column is int64"):
         decoded(pa.record_batch({"a": [1]}), where=[("a", "<", "x")])
 
@@ -241,6 +241,6 @@ def test_a_condition_that_can_not_be_compared_is_an_error() -> None:
         ({"as_": Pair, "schema": {"a": int}}, "the schema is Pair's annotations"),
     ],
 )
-def test_arguments_that_are_wrong_are_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         selection_of("ReadFromCsv", **{"as_": dict, **options})

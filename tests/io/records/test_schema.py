@@ -1,4 +1,4 @@
-"""Schemas as authors give them: dicts of Python types, Arrow's, and classes with annotations."""
+"""Schemas that authors write: dicts of Python types, Arrow schemas, and classes with annotations."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_types_of_an_arrow_schema_are_exact() -> None:
         (object, "object has no annotated fields: give a dataclass, a NamedTuple or a pydantic model"),
     ],
 )
-def test_what_is_no_schema_is_refused(given: Any, message: str) -> None:
+def test_an_invalid_schema_is_refused(given: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         schema_of(given, "ReadFromCsv")
 
@@ -122,12 +122,12 @@ def test_a_column_fits_a_schema_of_its_kind_or_a_wider_one(found: Any, wanted: A
         (pa.date32(), pa.timestamp("us", "UTC")),
     ],
 )
-def test_a_column_of_another_kind_is_refused_by_name(found: Any, wanted: Any) -> None:
+def test_a_column_of_another_kind_is_refused_with_its_name(found: Any, wanted: Any) -> None:
     with pytest.raises(SchemaMismatch, match=r"column 'a': it is .* in the file, and the schema says"):
         resolve(found, Field("a", wanted), None)
 
 
-def test_times_without_a_zone_are_refused_unless_one_is_named() -> None:
+def test_times_without_a_time_zone_are_refused_unless_one_is_given() -> None:
     with pytest.raises(SchemaMismatch, match=r"its times have no time zone.*timezone='UTC'"):
         resolve(pa.list_(pa.timestamp("s")), Field("a"), None)
     assert resolve(pa.list_(pa.timestamp("s")), Field("a"), "UTC") == pa.list_(pa.timestamp("us", "UTC"))
@@ -158,6 +158,6 @@ def test_columns_without_a_common_type_are_not_united() -> None:
         ({"a": pa.float64(), "b": pa.string()}, "'a': it is double, and int32 in first.csv"),
     ],
 )
-def test_columns_that_are_not_those_of_the_first_file_are_named(found: dict[str, Any], message: str) -> None:
+def test_columns_that_differ_from_those_of_the_first_file_are_named(found: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaMismatch, match=message):
         check_same(of_arrow(pa.schema(found)), of_arrow(pa.schema({"b": pa.string(), "a": pa.int32()})), "first.csv")

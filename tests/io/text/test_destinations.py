@@ -1,4 +1,4 @@
-"""Text files by destination and window: which lines are where, what a second run leaves, commits that die."""
+"""Text files by destination and window: their contents, their replacement by a second run, and commits that die."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def written(folder: Path) -> dict[str, str]:
 
 
 def write(sink: TextSink, run: str, *tasks: list[tuple[tuple[str, ...], Any]]) -> list[Committable]:
-    """Each list is written by a task of its own, two elements a block; what they prepared, as JSON has it."""
+    """Write each list in its own task, in blocks of two; return the committables, with payloads passed through JSON."""
     prepared: list[Committable] = []
     for task, values in enumerate(tasks):
         attempt = pickle.loads(pickle.dumps(sink)).attempt(run, task)
@@ -41,11 +41,11 @@ def write(sink: TextSink, run: str, *tasks: list[tuple[tuple[str, ...], Any]]) -
 
 
 def addressed(*pairs: str) -> list[tuple[tuple[str, ...], str]]:
-    """`de:a` is line "a" for destination "de"."""
+    """Address lines to destinations: `de:a` is the line "a" for the destination "de"."""
     return [((destination,), line) for destination, line in (pair.split(":") for pair in pairs)]
 
 
-def test_each_destination_has_files_of_its_own(tmp_path: Path) -> None:
+def test_each_destination_has_its_own_files(tmp_path: Path) -> None:
     sink = TextSink(f"{tmp_path}/{{destination}}/part", ".txt", header="h", addressed=True)
     sink.commit("run", write(sink, "run", addressed("de:a", "fr:b", "de:c"), addressed("de:d")))
     assert written(tmp_path) == {
@@ -55,7 +55,7 @@ def test_each_destination_has_files_of_its_own(tmp_path: Path) -> None:
     }
 
 
-def test_shards_are_each_destinations_own(tmp_path: Path) -> None:
+def test_each_destination_has_its_own_shards(tmp_path: Path) -> None:
     sink = TextSink(f"{tmp_path}/{{destination}}", num_shards=2, addressed=True)
     sink.commit("run", write(sink, "run", addressed("de:a", "fr:b", "de:c", "de:d")))
     assert written(tmp_path) == {
@@ -66,7 +66,7 @@ def test_shards_are_each_destinations_own(tmp_path: Path) -> None:
     }
 
 
-def test_a_second_run_replaces_what_the_first_wrote_and_nothing_else(tmp_path: Path) -> None:
+def test_a_second_run_replaces_the_output_of_the_first_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine-00000-of-00001").write_text("not the sink's\n")
     sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)
     sink.commit("run1", write(sink, "run1", addressed("de:a", "fr:b")))
@@ -80,7 +80,7 @@ def test_a_second_run_replaces_what_the_first_wrote_and_nothing_else(tmp_path: P
     assert written(tmp_path) == {"mine-00000-of-00001": "not the sink's\n"}
 
 
-def test_a_list_of_files_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_list_of_files_is_refused(tmp_path: Path) -> None:
     sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)
     sink.commit("run1", write(sink, "run1", addressed("de:a")))
     (listing,) = tmp_path.glob(".tidegate-files-*")
@@ -89,9 +89,10 @@ def test_a_list_of_files_that_is_none_is_refused(tmp_path: Path) -> None:
         sink.commit("run2", write(sink, "run2", addressed("de:b")))
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
+# A commit that dies leaves files open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("checkpoint", [None, 7])
-def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
+def test_a_commit_that_dies_at_any_step_is_completed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: int | None
 ) -> None:
     sink = TextSink(f"{tmp_path}/{{destination}}/part", num_shards=2, header="h", addressed=True)
@@ -113,7 +114,7 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("place", ["local", "memory"])
-def test_many_more_destinations_than_open_files(
+def test_there_may_be_many_more_destinations_than_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, suffix: str
 ) -> None:
     monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 3)
@@ -124,14 +125,14 @@ def test_many_more_destinations_than_open_files(
     sink = TextSink(f"{url}/{{destination}}", suffix, header="h", footer="f", addressed=True)
     lines = [(f"{n % 20}", f"line {n}") for n in range(400)]
     open_at_once = []
-    use = file_attempt.FileAttempt._use
+    original = file_attempt.FileAttempt._use
 
-    def watched(attempt: Any, part: Any) -> None:
-        use(attempt, part)
+    def counting(attempt: Any, part: Any) -> None:
+        original(attempt, part)
         open_at_once.append(len(attempt._open))
 
-    monkeypatch.setattr(file_attempt.FileAttempt, "_use", watched)
-    sink.commit("run", write(sink, "run", [((to,), line) for to, line in lines]))
+    monkeypatch.setattr(file_attempt.FileAttempt, "_use", counting)
+    sink.commit("run", write(sink, "run", [((key,), line) for key, line in lines]))
     assert max(open_at_once) == 3
     root = str(tmp_path) if place == "local" else "/destinations"
     found = {path: fs.cat_file(path) for path in fs.find(root) if "/.tidegate-files-" not in path}
@@ -141,8 +142,8 @@ def test_many_more_destinations_than_open_files(
     }
     assert len(found) == 20
     for destination, text in texts.items():
-        own = [line for to, line in lines if to == destination]
-        assert text == "".join(f"{line}\n" for line in ["h", *own, "f"])
+        expected = [line for key, line in lines if key == destination]
+        assert text == "".join(f"{line}\n" for line in ["h", *expected, "f"])
     if place == "memory":
         fs.rm(root, recursive=True)
 
@@ -156,7 +157,7 @@ def test_an_attempt_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*")) == []
 
 
-def countries(line: str) -> str:
+def country(line: str) -> str:
     return line.partition(" ")[0]
 
 
@@ -167,7 +168,7 @@ def test_destinations_and_windows_are_applied_from_a_pipeline(tmp_path: Path) ->
             lines
             | tg.WindowInto(tg.FixedWindows(86_400))
             | tg.io.WriteToText(
-                f"{tmp_path}/day={{window:%Y-%m-%d}}/{{destination}}", ".txt", destination=countries, num_shards=1
+                f"{tmp_path}/day={{window:%Y-%m-%d}}/{{destination}}", ".txt", destination=country, num_shards=1
             )
         )
     assert written(tmp_path) == {
@@ -185,9 +186,9 @@ def test_an_element_in_two_windows_is_in_the_files_of_both(tmp_path: Path) -> No
     assert written(tmp_path) == {"00": "a\n", "05": "a\n"}
 
 
-def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_path: Path) -> None:
+def test_a_destination_outside_the_output_folder_is_an_error_that_names_the_element(tmp_path: Path) -> None:
     p = tg.Pipeline()
-    _ = p | tg.Create(["../x y"]) | tg.io.WriteToText(f"{tmp_path}/{{destination}}", destination=countries)
+    _ = p | tg.Create(["../x y"]) | tg.io.WriteToText(f"{tmp_path}/{{destination}}", destination=country)
     with pytest.raises(tg.UserCodeError) as caught:
         p.run()
     message = str(caught.value)
@@ -198,7 +199,7 @@ def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("path", "more", "message"),
+    ("path", "options", "message"),
     [
         ("out", {"destination": str}, "destination= needs a path with {destination}"),
         ("out/{destination}", {}, "add a function of an element"),
@@ -207,6 +208,6 @@ def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_pat
         ("out/{window}", {"timezone": "Mars/Base"}, "there is no time zone 'Mars/Base'"),
     ],
 )
-def test_what_does_not_go_together_is_refused_when_it_is_written(path: str, more: Any, message: str) -> None:
+def test_contradictory_options_are_refused_when_the_transform_is_created(path: str, options: Any, message: str) -> None:
     with pytest.raises(BuildError, match=re.escape(message)):
-        tg.io.WriteToText(path, **more)
+        tg.io.WriteToText(path, **options)

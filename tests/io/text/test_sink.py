@@ -1,4 +1,4 @@
-"""Writing lines in two phases: nothing half-written is seen, commits may be repeated, aborts leave nothing."""
+"""Lines written in two phases: readers see no partial output, commits may be repeated, aborts leave nothing."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ MEMORY = "/text_sink"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A folder to write into, local or remote, and what is in it."""
+class OutputFolder:
+    """An output folder, local or remote, and its files."""
 
     url: str
     fs: Any
@@ -42,23 +42,23 @@ class Place:
         found = self.fs.find(self.path) if self.fs.exists(self.path) else []
         return {path.removeprefix(self.path + "/"): self.fs.cat_file(path).decode() for path in sorted(found)}
 
-    def work(self) -> list[str]:
+    def work_folders(self) -> list[str]:
         return [name for name in self.fs.ls(self.path, detail=False) if "/.tidegate-" in name]
 
 
 @pytest.fixture(params=["local", "memory"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[OutputFolder]:
     if request.param == "local":
-        yield Place(str(tmp_path), fsspec.filesystem("file"), str(tmp_path))
+        yield OutputFolder(str(tmp_path), fsspec.filesystem("file"), str(tmp_path))
         return
     fs = fsspec.filesystem("memory")
     fs.makedirs(MEMORY, exist_ok=True)
-    yield Place(f"memory:/{MEMORY}", fs, MEMORY)
+    yield OutputFolder(f"memory:/{MEMORY}", fs, MEMORY)
     fs.rm(MEMORY, recursive=True)
 
 
 def write(sink: TextSink, run: str, *tasks: list[Any], block: int = 2) -> list[Committable]:
-    """Each list is written by a task of its own; what they prepared, after a journey through pickle and JSON."""
+    """Write each list in its own task; return the committables, with sinks pickled and payloads passed through JSON."""
     prepared: list[Committable] = []
     for task, values in enumerate(tasks):
         attempt = pickle.loads(pickle.dumps(sink)).attempt(run, task)
@@ -71,44 +71,45 @@ def write(sink: TextSink, run: str, *tasks: list[Any], block: int = 2) -> list[C
     return [Committable(c.order, json.loads(json.dumps(c.payload))) for c in prepared]
 
 
-def test_a_bounded_run_gives_one_file_per_writing_task_in_task_order(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out", ".txt")
+def test_a_bounded_run_gives_one_file_per_writing_task_in_task_order(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out", ".txt")
     prepared = write(sink, "run1", ["a", "b", "c"], [], ["d"])
-    assert not [name for name in place.files() if not name.startswith(".tidegate-run1/")]
+    assert not [name for name in output.files() if not name.startswith(".tidegate-run1/")]
     random.Random(1).shuffle(prepared)
     sink.commit("run1", prepared)
-    assert place.files() == {"out-00000-of-00002.txt": "a\nb\nc\n", "out-00001-of-00002.txt": "d\n"}
-    assert place.work() == []
+    assert output.files() == {"out-00000-of-00002.txt": "a\nb\nc\n", "out-00001-of-00002.txt": "d\n"}
+    assert output.work_folders() == []
 
 
-def test_committing_twice_is_committing_once(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out", num_shards=2, header="h")
+def test_committing_twice_is_committing_once(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out", num_shards=2, header="h")
     prepared = write(sink, "run1", ["a", "b", "c"], ["d"])
     sink.commit("run1", prepared)
-    before = place.files()
+    before = output.files()
     sink.commit("run1", prepared)
     sink.abort("run1")
-    assert place.files() == before == {"out-00000-of-00002": "h\na\nc\n", "out-00001-of-00002": "h\nb\nd\n"}
+    assert output.files() == before == {"out-00000-of-00002": "h\na\nc\n", "out-00001-of-00002": "h\nb\nd\n"}
 
 
-def test_a_late_replay_does_not_touch_what_a_later_run_wrote(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out")
+def test_a_late_replay_does_not_touch_the_output_of_a_later_run(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out")
     first = write(sink, "run1", ["a"], ["b"])
     sink.commit("run1", first)
     sink.commit("run2", write(sink, "run2", ["other", "lines"], ["c"], ["d"]))
-    later = place.files()
+    after_second_run = output.files()
     with pytest.raises(WriteError, match=r"output is lost: the parts of .*out-00000-of-00002 are gone"):
         sink.commit("run1", first)
-    assert place.files() == later
+    assert output.files() == after_second_run
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
+# A commit that dies leaves files open.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("checkpoint", [None, 7])
 @pytest.mark.parametrize("shards", [0, 3])
-def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
-    place: Place, monkeypatch: pytest.MonkeyPatch, shards: int, checkpoint: int | None
+def test_a_commit_that_dies_at_any_step_is_completed_by_the_next(
+    output: OutputFolder, monkeypatch: pytest.MonkeyPatch, shards: int, checkpoint: int | None
 ) -> None:
-    sink = TextSink(f"{place.url}/out", ".txt", num_shards=shards, header="h")
+    sink = TextSink(f"{output.url}/out", ".txt", num_shards=shards, header="h")
 
     def round_of(run: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
         sink.commit("old", write(sink, "old", ["older"], ["o"], ["o"], ["o"]))
@@ -117,12 +118,12 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
 
     expected: dict[str, str] | None = None
     runs = 0
-    for run in dying_commits(type(files.store_of(place.url)[0]), monkeypatch, round_of):
-        result = {name.replace(run, "RUN"): text for name, text in place.files().items()}
+    for run in dying_commits(type(files.store_of(output.url)[0]), monkeypatch, round_of):
+        result = {name.replace(run, "RUN"): text for name, text in output.files().items()}
         expected = expected or result
         assert result == expected
-        for name in [name for name in place.files() if run in name]:
-            place.fs.rm_file(f"{place.path}/{name}")
+        for name in [name for name in output.files() if run in name]:
+            output.fs.rm_file(f"{output.path}/{name}")
         runs += 1
     assert runs > 7
     assert expected is not None
@@ -132,99 +133,99 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
     assert ("older" in "".join(expected.values())) == (checkpoint is not None)
 
 
-def test_a_failed_run_leaves_the_previous_output_and_nothing_else(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out")
+def test_a_failed_run_leaves_the_previous_output_and_nothing_else(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out")
     sink.commit("run1", write(sink, "run1", ["good"]))
-    before = place.files()
+    before = output.files()
     write(sink, "run2", ["prepared, never committed"])
     attempt = sink.attempt("run2", 1)
     attempt.write(["written, never prepared"])
     attempt.close()
     sink.abort("run2")
     sink.abort("run2")
-    assert place.files() == before == {"out-00000-of-00001": "good\n"}
-    assert place.work() == []
+    assert output.files() == before == {"out-00000-of-00001": "good\n"}
+    assert output.work_folders() == []
 
 
-def test_closing_an_attempt_drops_what_was_not_prepared_and_keeps_what_was(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out")
+def test_closing_an_attempt_drops_elements_that_were_not_prepared_and_keeps_prepared_ones(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out")
     attempt = sink.attempt("run1", 0)
     attempt.write(["kept"])
     prepared = attempt.prepare()
     attempt.write(["dropped"])
     attempt.close()
     sink.commit("run1", prepared)
-    assert place.files() == {"out-00000-of-00001": "kept\n"}
+    assert output.files() == {"out-00000-of-00001": "kept\n"}
 
 
-def test_of_two_attempts_of_a_task_the_one_committed_counts(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out")
+def test_a_commit_of_two_attempts_of_a_task_is_refused_and_of_one_accepted(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out")
     speculative, chosen = write(sink, "run1", ["same"]), write(sink, "run1", ["same"])
     with pytest.raises(WriteError, match="from two attempts"):
         sink.commit("run1", speculative + chosen)
     sink.commit("run1", chosen)
-    assert place.files() == {"out-00000-of-00001": "same\n"}
-    assert place.work() == []
+    assert output.files() == {"out-00000-of-00001": "same\n"}
+    assert output.work_folders() == []
 
 
-def test_fewer_shards_than_before_leave_no_stale_one_and_strangers_stay(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out", ".txt")
-    strangers = {"out-notes.txt": "n", "out-00000-of-00004.csv": "c", "out2-00000-of-00004.txt": "o"}
-    for name, text in strangers.items():
-        place.fs.pipe_file(f"{place.path}/{name}", text.encode())
+def test_fewer_shards_than_before_leave_no_stale_ones_and_foreign_files_stay(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out", ".txt")
+    foreign = {"out-notes.txt": "n", "out-00000-of-00004.csv": "c", "out2-00000-of-00004.txt": "o"}
+    for name, text in foreign.items():
+        output.fs.pipe_file(f"{output.path}/{name}", text.encode())
     sink.commit("run1", write(sink, "run1", ["a"], ["b"], ["c"], ["d"]))
     sink.commit("run2", write(sink, "run2", ["e"], ["f"]))
-    assert place.files() == strangers | {"out-00000-of-00002.txt": "e\n", "out-00001-of-00002.txt": "f\n"}
+    assert output.files() == foreign | {"out-00000-of-00002.txt": "e\n", "out-00001-of-00002.txt": "f\n"}
 
 
-def test_a_stream_adds_files_at_each_checkpoint(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out", ".txt")
+def test_a_stream_adds_files_at_each_checkpoint(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out", ".txt")
     sink.commit("old", write(sink, "old", ["older run"]))
     first, second = sink.attempt("job", 0), sink.attempt("job", 1)
     first.write(["a"])
     second.write(["b"])
-    at_1 = first.prepare() + second.prepare()
+    checkpoint_1 = first.prepare() + second.prepare()
     first.write(["c"])
-    at_2 = first.prepare() + second.prepare()
-    sink.commit("job", at_1, 1)
-    sink.commit("job", at_2, 2)
-    sink.commit("job", at_1, 1)
+    checkpoint_2 = first.prepare() + second.prepare()
+    sink.commit("job", checkpoint_1, 1)
+    sink.commit("job", checkpoint_2, 2)
+    sink.commit("job", checkpoint_1, 1)
     sink.commit("job", [], 3)
     first.close()
     second.close()
     sink.abort("job")
-    assert place.files() == {
+    assert output.files() == {
         "out-00000-of-00001.txt": "older run\n",
         "out-job-00001-00000-of-00002.txt": "a\n",
         "out-job-00001-00001-of-00002.txt": "b\n",
         "out-job-00002-00000-of-00001.txt": "c\n",
     }
-    assert place.work() == []
+    assert output.work_folders() == []
 
 
-def test_two_sinks_of_a_run_in_one_folder_do_not_disturb_each_other(place: Place) -> None:
-    left, right = TextSink(f"{place.url}/left"), TextSink(f"{place.url}/right")
+def test_two_sinks_of_a_run_can_write_to_one_folder(output: OutputFolder) -> None:
+    left, right = TextSink(f"{output.url}/left"), TextSink(f"{output.url}/right")
     of_left, of_right = write(left, "run1", ["l"]), write(right, "run1", ["r"])
     left.commit("run1", of_left)
     right.commit("run1", of_right)
-    assert place.files() == {"left-00000-of-00001": "l\n", "right-00000-of-00001": "r\n"}
-    assert place.work() == []
+    assert output.files() == {"left-00000-of-00001": "l\n", "right-00000-of-00001": "r\n"}
+    assert output.work_folders() == []
 
 
-def test_no_element_gives_one_empty_file_with_header_and_footer(place: Place) -> None:
-    TextSink(f"{place.url}/out").commit("run1", [])
-    TextSink(f"{place.url}/framed", header="h", footer="f").commit("run1", [])
-    assert place.files() == {"out-00000-of-00001": "", "framed-00000-of-00001": "h\nf\n"}
+def test_no_elements_give_one_file_with_header_and_footer_alone(output: OutputFolder) -> None:
+    TextSink(f"{output.url}/out").commit("run1", [])
+    TextSink(f"{output.url}/framed", header="h", footer="f").commit("run1", [])
+    assert output.files() == {"out-00000-of-00001": "", "framed-00000-of-00001": "h\nf\n"}
 
 
-def test_lost_parts_are_reported_and_the_previous_output_stays(place: Place) -> None:
-    sink = TextSink(f"{place.url}/out")
+def test_lost_parts_are_reported_and_the_previous_output_stays(output: OutputFolder) -> None:
+    sink = TextSink(f"{output.url}/out")
     sink.commit("run1", write(sink, "run1", ["precious"]))
     prepared = write(sink, "run2", ["a"], ["b"])
-    place.fs.rm_file(place.fs.find(f"{place.path}/.tidegate-run2")[-1])
+    output.fs.rm_file(output.fs.find(f"{output.path}/.tidegate-run2")[-1])
     with pytest.raises(WriteError, match=r"output is lost: .*/00000-00000 is gone\. Was it removed while"):
         sink.commit("run2", prepared)
-    assert place.files()["out-00000-of-00001"] == "precious\n"
+    assert output.files()["out-00000-of-00001"] == "precious\n"
 
 
 @given(
@@ -234,7 +235,7 @@ def test_lost_parts_are_reported_and_the_previous_output_stays(place: Place) -> 
     frame=st.booleans(),
     encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
 )
-def test_what_is_written_is_read_back_whatever_the_shape(
+def test_written_lines_are_read_back_with_any_tasks_shards_and_compression(
     tmp_path_factory: pytest.TempPathFactory,
     tasks: list[list[str]],
     shards: int,
@@ -267,8 +268,8 @@ def test_what_is_written_is_read_back_whatever_the_shape(
         if frame:
             assert (lines.pop(0), lines.pop()) == ("head", "foot")
         found += lines
-    wanted = [line for values in tasks for value in values for line in value.split("\n")]
-    assert found == wanted if shards < 2 else sorted(found) == sorted(wanted)
+    expected = [line for values in tasks for value in values for line in value.split("\n")]
+    assert found == expected if shards < 2 else sorted(found) == sorted(expected)
 
 
 def test_compressed_output_is_the_same_bytes_on_every_run(tmp_path: Path) -> None:
@@ -280,20 +281,20 @@ def test_compressed_output_is_the_same_bytes_on_every_run(tmp_path: Path) -> Non
     assert gzip.decompress(first) == b"a\n"
 
 
-def test_names_follow_the_template(tmp_path: Path) -> None:
-    def named(template: str, shards: int) -> list[str]:
+def test_file_names_follow_the_template(tmp_path: Path) -> None:
+    def names_for(template: str, shards: int) -> list[str]:
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"
         sink = TextSink(f"{folder}/x", ".log", num_shards=shards, template=template)
         sink.check()
         sink.commit("run1", write(sink, "run1", ["a", "b"]))
         return sorted(os.listdir(folder))
 
-    assert named("", 1) == ["x.log"]
-    assert named(".SS", 2) == ["x.00.log", "x.01.log"]
-    assert named("_S_of_NNN", 2) == ["x_0_of_002.log", "x_1_of_002.log"]
+    assert names_for("", 1) == ["x.log"]
+    assert names_for(".SS", 2) == ["x.00.log", "x.01.log"]
+    assert names_for("_S_of_NNN", 2) == ["x_0_of_002.log", "x_1_of_002.log"]
 
 
-def test_anything_is_written_as_a_line_and_bytes_unchanged(tmp_path: Path) -> None:
+def test_elements_of_any_type_are_written_as_text_and_bytes_unchanged(tmp_path: Path) -> None:
     sink = TextSink(f"{tmp_path}/x", num_shards=1, template="")
     sink.commit("run1", write(sink, "run1", [1, "é", None, b"\xff", ("a", 2.5)], block=9))
     assert (tmp_path / "x").read_bytes() == "1\né\nNone\n".encode() + b"\xff\n" + b"('a', 2.5)\n"
@@ -312,7 +313,7 @@ def test_an_element_that_cannot_be_encoded_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_disk_that_refuses_is_reported_with_the_path() -> None:
+def test_a_write_error_names_the_path() -> None:
     sink = TextSink("/dev/null/x")
     with pytest.raises(WriteError, match=re.escape("/dev/null/x: can't be written: Not a directory")):
         write(sink, "run1", ["a"])
@@ -367,7 +368,7 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.ismount("/proc"), reason="the file system of Linux's kernel")
-def test_a_folder_of_the_kernel_is_refused_even_to_root() -> None:
+def test_a_folder_of_the_proc_file_system_is_refused_even_to_root() -> None:
     with pytest.raises(BuildError, match=r"^can't write to /proc/new: "):
         TextSink("/proc/new/x").check()
 
@@ -386,20 +387,22 @@ def test_a_run_name_that_would_leave_the_folder_is_refused(tmp_path: Path) -> No
         (("{window}/same", "", {}), ("{window}/same", "", {})),
     ],
 )
-def test_two_steps_that_write_the_same_files_are_refused_when_built(tmp_path: Path, one: Any, other: Any) -> None:
+def test_two_steps_that_write_the_same_files_are_refused_when_the_pipeline_is_built(
+    tmp_path: Path, one: Any, other: Any
+) -> None:
     p = tg.Pipeline()
     numbers = p | tg.Create([1])
-    (first, first_suffix, first_more), (second, second_suffix, second_more) = one, other
-    _ = numbers | "one" >> tg.io.WriteToText(f"{tmp_path}/{first}", first_suffix, **first_more)
+    (first, first_suffix, first_options), (second, second_suffix, second_options) = one, other
+    _ = numbers | "one" >> tg.io.WriteToText(f"{tmp_path}/{first}", first_suffix, **first_options)
     with pytest.raises(tg.BuildError) as caught:
-        _ = numbers | "other" >> tg.io.WriteToText(f"{tmp_path}/{second}", second_suffix, **second_more)
+        _ = numbers | "other" >> tg.io.WriteToText(f"{tmp_path}/{second}", second_suffix, **second_options)
     here = rf"applied at \S*{Path(__file__).name}:\d+"
     assert re.search(rf"the step 'one/Write', {here}, already writes .*: one step would overwrite", str(caught.value))
     assert re.search(rf"in step 'other/Write', {here}", str(caught.value))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_steps_with_names_of_their_own_may_write_to_one_folder(tmp_path: Path) -> None:
+def test_steps_with_different_file_names_may_write_to_one_folder(tmp_path: Path) -> None:
     with tg.Pipeline() as p:
         numbers = p | tg.Create([1])
         for number, (prefix, template) in enumerate([("a", ""), ("b", ""), ("a", "-S"), ("a-S", "")]):

@@ -1,4 +1,4 @@
-"""Reading lines: any cuts give the same lines, any position the same rest, and bad input is named."""
+"""Reading lines: any splits give the same lines, any position the same remainder, and errors name the bad input."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def drain(source: TextSource, split: Split, position: Any = None, limit: int = 1
         reader.close()
 
 
-def model(data: bytes, skip: int = 0) -> list[str]:
+def expected_lines(data: bytes, skip: int = 0) -> list[str]:
     text = data.removeprefix(b"\xef\xbb\xbf").decode()
     lines = re.findall(r"[^\n]*\n|[^\n]+", text)[skip:]
     return [line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line for line in lines]
@@ -84,45 +84,45 @@ def test_any_splits_give_the_same_lines_in_order(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_source, "PIECE", piece)
         patch.setattr(byte_streams, "PIECE", piece)
-        assert lines_of(source, desired=1000, limit=limit) == model(data, skip)
+        assert lines_of(source, desired=1000, limit=limit) == expected_lines(data, skip)
 
 
-@given(data=texts, count=st.integers(1, 4), piece=st.integers(1, 40), limit=st.integers(1, 9), packed=st.booleans())
-def test_resuming_at_any_position_gives_exactly_the_rest(
-    scratch: Path, data: bytes, count: int, piece: int, limit: int, packed: bool
+@given(data=texts, count=st.integers(1, 4), piece=st.integers(1, 40), limit=st.integers(1, 9), compressed=st.booleans())
+def test_resuming_at_any_position_gives_exactly_the_remaining_lines(
+    scratch: Path, data: bytes, count: int, piece: int, limit: int, compressed: bool
 ) -> None:
-    scratch.write_bytes(gzip.compress(data) if packed else data)
-    source = TextSource((str(scratch),), min_split_size=1, compression="gzip" if packed else "none")
+    scratch.write_bytes(gzip.compress(data) if compressed else data)
+    source = TextSource((str(scratch),), min_split_size=1, compression="gzip" if compressed else "none")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_source, "PIECE", piece)
         patch.setattr(byte_streams, "PIECE", piece)
         for split in source.splits(count):
-            whole = drain(source, split)
+            expected = drain(source, split)
             reader = source.reader(split)
-            given: list[str] = []
+            lines: list[str] = []
             while True:
                 position = json.loads(json.dumps(reader.position()))
-                assert given + drain(source, split, position, limit=2) == whole
+                assert lines + drain(source, split, position, limit=2) == expected
                 batch = reader.read(limit)
-                given += batch.block.values
+                lines += batch.block.values
                 if batch.end:
                     break
             reader.close()
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_each_compression_is_known_by_its_suffix_or_by_name(tmp_path: Path, suffix: str, small_pieces: None) -> None:
+def test_each_compression_is_chosen_by_suffix_or_by_option(tmp_path: Path, suffix: str, small_pieces: None) -> None:
     data = b"one\ntwo\r\nthree"
-    named, plain_name = tmp_path / f"x.txt{suffix}", tmp_path / "x.dat"
-    named.write_bytes(COMPRESS[suffix](data))
-    plain_name.write_bytes(named.read_bytes())
-    flag = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}[suffix]
-    assert lines_of(TextSource((str(named),))) == ["one", "two", "three"]
-    assert lines_of(TextSource((str(plain_name),), compression=flag)) == ["one", "two", "three"]  # type: ignore[arg-type]
+    with_suffix, without_suffix = tmp_path / f"x.txt{suffix}", tmp_path / "x.dat"
+    with_suffix.write_bytes(COMPRESS[suffix](data))
+    without_suffix.write_bytes(with_suffix.read_bytes())
+    compression = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}[suffix]
+    assert lines_of(TextSource((str(with_suffix),))) == ["one", "two", "three"]
+    assert lines_of(TextSource((str(without_suffix),), compression=compression)) == ["one", "two", "three"]  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-def test_joined_compressed_files_are_read_to_the_end(tmp_path: Path, suffix: str) -> None:
+def test_concatenated_compressed_files_are_read_to_the_end(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"x{suffix}"
     path.write_bytes(COMPRESS[suffix](b"one\nt") + COMPRESS[suffix](b"wo\n") + b"\0\0")
     assert lines_of(TextSource((str(path),))) == ["one", "two"]
@@ -196,7 +196,7 @@ def test_an_undecodable_line_is_named_with_its_number_in_the_file(
     )
 
 
-def test_what_cannot_be_decoded_may_be_replaced_or_read_in_its_encoding(tmp_path: Path) -> None:
+def test_undecodable_bytes_may_be_replaced_or_read_in_another_encoding(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes(b"caf\xe9\n\xff\n")
     assert lines_of(TextSource((str(path),), errors="replace")) == ["caf\ufffd", "\ufffd"]
@@ -204,9 +204,7 @@ def test_what_cannot_be_decoded_may_be_replaced_or_read_in_its_encoding(tmp_path
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "cp037", "utf-8-sig", "iso2022_jp", "gb18030"])
-def test_encodings_in_which_lines_end_otherwise_are_read_all_the_same(
-    tmp_path: Path, encoding: str, small_pieces: None
-) -> None:
+def test_encodings_with_other_line_ends_are_read(tmp_path: Path, encoding: str, small_pieces: None) -> None:
     lines = ["one", "", "two" if encoding == "cp037" else "日本", "x" * 40]
     path = tmp_path / "x.txt"
     path.write_bytes("\n".join(lines).encode(encoding))
@@ -219,7 +217,7 @@ def test_encodings_in_which_lines_end_otherwise_are_read_all_the_same(
     reader.close()
 
 
-def test_an_undecodable_place_in_utf_16_is_named(tmp_path: Path, small_pieces: None) -> None:
+def test_an_error_names_the_position_of_undecodable_utf_16(tmp_path: Path, small_pieces: None) -> None:
     path = tmp_path / "x.txt"
     path.write_bytes("one\ntwo\nx".encode("utf-16-le") + b"\x00\xdc" + "y".encode("utf-16-le"))
     with pytest.raises(ReadError, match=re.escape(f"{path}, line 3 (byte 18): 0x00 0xdc is not valid utf-16-le.")):
@@ -232,7 +230,7 @@ def test_line_ends_are_kept_on_demand(tmp_path: Path) -> None:
     assert lines_of(TextSource((str(path),), strip_trailing_newlines=False)) == ["one\r\n", "\n", "two"]
 
 
-def test_patterns_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
+def test_patterns_are_read_in_order_and_each_file_is_read_once(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "deep/er/c.txt", ".tidegate-run1/x/d.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(name + "\n")
@@ -240,20 +238,20 @@ def test_patterns_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
     assert found == ["b.txt", "a.txt", "deep/er/c.txt"]
 
 
-def test_a_file_whose_name_looks_like_a_pattern_is_read_as_it_is(tmp_path: Path) -> None:
+def test_a_file_whose_name_looks_like_a_pattern_is_read_by_its_literal_name(tmp_path: Path) -> None:
     (tmp_path / "x[1].txt").write_text("literal\n")
     (tmp_path / "x1.txt").write_text("matched\n")
     assert lines_of(TextSource((f"{tmp_path}/x[1].txt",))) == ["literal"]
 
 
-def test_home_and_file_urls_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_paths_in_the_home_folder_and_file_urls_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "x.txt").write_text("home\n")
     assert lines_of(TextSource(("~/x.txt",))) == ["home"]
     assert lines_of(TextSource((f"file://{tmp_path}/x.txt",))) == ["home"]
 
 
-def test_empty_files_and_none_at_all_give_no_lines(tmp_path: Path) -> None:
+def test_empty_files_and_no_files_give_no_lines(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").touch()
     (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
     (tmp_path / "empty.gz").touch()
@@ -280,7 +278,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_what_is_appended_while_reading_is_not_read_and_what_is_cut_off_is_reported(tmp_path: Path) -> None:
+def test_appended_lines_are_not_read_and_truncation_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("one\ntwo")
     source = TextSource((str(path),))
@@ -298,7 +296,7 @@ def test_what_is_appended_while_reading_is_not_read_and_what_is_cut_off_is_repor
         drain(source, split)
 
 
-def test_splits_are_balanced_stable_and_travel(tmp_path: Path) -> None:
+def test_splits_are_balanced_and_survive_pickling(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("x" * 100)
     source = TextSource((str(path),), min_split_size=25)
@@ -309,7 +307,7 @@ def test_splits_are_balanced_stable_and_travel(tmp_path: Path) -> None:
     assert [split.size for split in source.splits(100)] == [25] * 4
 
 
-def test_files_behind_a_url_are_read_and_cut_alike() -> None:
+def test_files_behind_a_url_are_read_and_split_as_local_ones_are() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe("/text_source/a.txt", b"one\ntwo\nthree\n")
     memory.pipe("/text_source/b.txt.gz", gzip.compress(b"four\n"))
@@ -338,7 +336,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def few(tmp_path: Path) -> Path:
+def few_files(tmp_path: Path) -> Path:
     (tmp_path / "one").mkdir()
     for name in ("run1.log", "run2.log", "run3.log", "one/run.log"):
         (tmp_path / name).touch()
@@ -353,10 +351,10 @@ def few(tmp_path: Path) -> Path:
         ("one/runs.log", "looked in {0}/one; there is run.log"),
     ],
 )
-def test_of_a_few_files_only_near_names_are_offered(few: Path, pattern: str, problem: str) -> None:
+def test_only_similar_names_are_suggested(few_files: Path, pattern: str, problem: str) -> None:
     with pytest.raises(BuildError) as built:
-        TextSource((f"{few}/{pattern}",)).check()
-    assert f"no file matches '{few}/{pattern}': {problem.format(few)}. If there" in str(built.value)
+        TextSource((f"{few_files}/{pattern}",)).check()
+    assert f"no file matches '{few_files}/{pattern}': {problem.format(few_files)}. If there" in str(built.value)
 
 
 @pytest.mark.parametrize(
@@ -369,7 +367,7 @@ def test_of_a_few_files_only_near_names_are_offered(few: Path, pattern: str, pro
         ("empty", "it is a folder: for the files in it, say {0}/empty/*"),
     ],
 )
-def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path, pattern: str, problem: str) -> None:
+def test_a_path_that_matches_nothing_is_refused_with_suggestions(folder: Path, pattern: str, problem: str) -> None:
     source = TextSource((f"{folder}/{pattern}",))
     message = (
         f"no file matches '{folder}/{pattern}': {problem.format(folder)}. "
@@ -399,7 +397,7 @@ def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path,
         ({"min_split_size": 0}, "ReadFromText: min_split_size must be a whole number of at least 1, not 0"),
     ],
 )
-def test_an_option_that_means_nothing_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+def test_an_invalid_option_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BuildError) as caught:
         TextSource((str(tmp_path / "x"),), **options).check()
     assert str(caught.value) == message

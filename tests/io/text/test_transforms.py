@@ -1,4 +1,4 @@
-"""`ReadFromText` and `WriteToText` as authors apply them."""
+"""`ReadFromText` and `WriteToText` applied to a pipeline."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_an_empty_template_means_one_file() -> None:
     assert WriteToText("x", shard_name_template="").sink.num_shards == 1
 
 
-def test_elements_may_carry_their_file(tmp_path: Path) -> None:
+def test_elements_may_be_paired_with_their_file_name(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("head\na\n")
     lines = Pipeline() | ReadFromTextWithFilename(tmp_path / "*.txt", skip_header_lines=1)
     assert lines.element_type == tuple[str, str]
@@ -75,7 +75,7 @@ def test_a_missing_input_is_an_error_when_the_pipeline_is_built(tmp_path: Path) 
         Pipeline() | ReadFromText(tmp_path / "none.txt")
 
 
-def test_what_is_no_path_is_refused() -> None:
+def test_an_invalid_path_is_refused() -> None:
     with pytest.raises(BuildError) as caught:
         ReadFromText(3)  # type: ignore[arg-type]
     assert str(caught.value) == "ReadFromText takes a path, a pattern, or a list of them, not 3"

@@ -1,4 +1,4 @@
-"""Records in files of every format: other libraries read back what was written."""
+"""Records written to files of every format are read back by other libraries."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ HINTS = {
     shards=st.integers(0, 2),
     format=st.sampled_from(BINARY),
 )
-def test_what_is_written_is_read_back_whatever_the_shape(
+def test_written_records_are_read_back_with_any_tasks_and_shards(
     tmp_path_factory: pytest.TempPathFactory, tasks: list[list[dict[str, Any]]], shards: int, format: str
 ) -> None:
     folder = tmp_path_factory.mktemp("out")
@@ -114,7 +114,7 @@ def test_what_is_written_is_read_back_whatever_the_shape(
 
 
 @given(rows=st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=6))
-def test_csv_is_read_back_with_empty_text_and_null_apart(
+def test_csv_is_read_back_with_empty_text_and_null_distinct(
     tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
 ) -> None:
     folder = tmp_path_factory.mktemp("out")
@@ -173,7 +173,7 @@ def test_columns_of_every_type_are_written_to_parquet_avro_and_arrow(tmp_path: P
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_instants_are_written_in_utc_whatever_their_zone(tmp_path: Path, format: str) -> None:
+def test_instants_are_written_in_utc(tmp_path: Path, format: str) -> None:
     tokyo = dt.timezone(dt.timedelta(hours=9))
     at = dt.datetime(2013, 1, 1, 15, tzinfo=tokyo)
     rows: list[Any] = [{"at": at}, {"at": tg.Timestamp(at.timestamp())}, {"at": None}]
@@ -191,7 +191,7 @@ def test_instants_are_written_in_utc_whatever_their_zone(tmp_path: Path, format:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_naive_time_is_refused_unless_its_zone_is_given(tmp_path: Path, format: str) -> None:
+def test_a_naive_time_is_refused_unless_a_time_zone_is_given(tmp_path: Path, format: str) -> None:
     rows = [{"n": 1, "at": dt.datetime(2013, 7, 1, 8)}]
     with pytest.raises(WriteError, match=r"column 'at' of \{'n': 1, .*zone.*timezone="):
         write(sink_of(format, f"{tmp_path}/part"), "run", rows)
@@ -222,7 +222,7 @@ def test_a_naive_time_is_refused_unless_its_zone_is_given(tmp_path: Path, format
         ({"n": int}, 7, r"7 can't be written: it has no named fields"),
     ],
 )
-def test_a_value_that_does_not_fit_names_the_element_and_the_column(
+def test_the_error_of_an_unsuitable_value_names_the_element_and_the_column(
     tmp_path: Path, format: str, schema: Any, row: Any, message: str
 ) -> None:
     good = {"n": 1}
@@ -234,7 +234,9 @@ def test_a_value_that_does_not_fit_names_the_element_and_the_column(
 
 
 @pytest.mark.parametrize("format", [format for format in FORMATS if format != "json"])
-def test_a_value_that_differs_from_the_first_ones_asks_for_a_schema(tmp_path: Path, format: str) -> None:
+def test_the_error_of_a_value_of_another_type_than_the_first_ones_asks_for_a_schema(
+    tmp_path: Path, format: str
+) -> None:
     sink = sink_of(format, f"{tmp_path}/part")
     attempt = sink.attempt("run", 0)
     attempt.write([{"n": 1}])
@@ -248,20 +250,20 @@ def test_a_value_that_differs_from_the_first_ones_asks_for_a_schema(tmp_path: Pa
 
 
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "arrow"])
-def test_a_column_without_values_at_first_gets_its_type_from_the_first_value(tmp_path: Path, format: str) -> None:
+def test_a_column_that_starts_with_nulls_gets_its_type_from_the_first_value(tmp_path: Path, format: str) -> None:
     rows: list[Any] = [{"n": n, "m": None if n < 3000 else f"m{n}"} for n in range(4000)]
     write_and_commit(sink_of(format, f"{tmp_path}/part"), rows, block=1500)
     found = all_rows(tmp_path, format)
     assert [row["m"] or None for row in found] == [row["m"] for row in rows]
 
 
-def test_a_file_begun_before_the_type_of_a_column_was_known_asks_for_a_schema(tmp_path: Path) -> None:
+def test_a_value_in_a_column_without_a_type_in_the_open_file_asks_for_a_schema(tmp_path: Path) -> None:
     sink = sink_of("parquet", f"{tmp_path}/part", row_group_buffer_size=1)
     with pytest.raises(WriteError, match=r"had no value in the first elements.*Give the types with schema="):
         write(sink, "run", [{"n": 1, "m": None}] * 1500 + [{"n": 1, "m": "x"}], block=1500)
 
 
-def test_json_refuses_what_json_has_no_form_for(tmp_path: Path) -> None:
+def test_values_that_json_cannot_represent_are_refused(tmp_path: Path) -> None:
     for value, reason in [
         (float("nan"), "Out of range float values are not JSON compliant"),
         (b"x", "bytes have no form in JSON"),
@@ -286,7 +288,7 @@ def test_records_inside_records_are_objects_in_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_no_element_gives_one_file_that_is_valid(tmp_path: Path, format: str) -> None:
+def test_no_elements_give_one_valid_file(tmp_path: Path, format: str) -> None:
     write_and_commit(sink_of(format, f"{tmp_path}/typed", {"n": int}))
     write_and_commit(sink_of(format, f"{tmp_path}/inferred"))
     assert {name: rows_of(data, format) for name, data in files_of(tmp_path).items()} == {
@@ -315,7 +317,7 @@ CODECS = [
 
 
 @pytest.mark.parametrize(("format", "codec"), CODECS)
-def test_files_are_compressed_as_asked(tmp_path: Path, format: str, codec: str) -> None:
+def test_files_are_compressed_with_the_given_codec(tmp_path: Path, format: str, codec: str) -> None:
     if codec == "zstandard":
         pytest.importorskip("backports.zstd")
     option = {"compression" if format in ("csv", "json") else "codec": codec}
@@ -345,7 +347,7 @@ def test_the_suffix_chooses_the_compression_of_text_formats(tmp_path: Path) -> N
         assert [str(row["n"]) for row in rows_of(data, format)] == ["1", "2"]
 
 
-def test_a_schema_of_avro_is_used_as_it_is(tmp_path: Path) -> None:
+def test_an_avro_schema_is_used_unchanged(tmp_path: Path) -> None:
     schema = {
         "type": "record",
         "name": "Sale",
@@ -362,7 +364,9 @@ def test_a_schema_of_avro_is_used_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("format", ["parquet", "arrow"])
-def test_tasks_that_inferred_different_types_are_joined_if_those_have_a_common_one(tmp_path: Path, format: str) -> None:
+def test_files_of_tasks_that_inferred_different_types_are_joined_with_a_common_type(
+    tmp_path: Path, format: str
+) -> None:
     sink = sink_of(format, f"{tmp_path}/part", num_shards=1)
     write_and_commit(sink, [{"n": 1, "m": None}], [{"n": 2.5, "m": "x"}], [{"n": 3}])
     assert all_rows(tmp_path, format) == [{"n": 1.0, "m": None}, {"n": 2.5, "m": "x"}, {"n": 3.0, "m": None}]
@@ -376,7 +380,7 @@ def test_tasks_that_inferred_different_columns_cannot_share_a_csv_file(tmp_path:
         write_and_commit(sink, [{"n": 1}], [{"m": 1}])
 
 
-def test_a_schema_of_arrow_keeps_its_types(tmp_path: Path) -> None:
+def test_the_types_of_an_arrow_schema_are_kept(tmp_path: Path) -> None:
     schema = pa.schema(
         [("small", pa.int8()), ("at", pa.timestamp("ms", "UTC")), ("word", pa.dictionary(pa.int32(), pa.string()))]
     )

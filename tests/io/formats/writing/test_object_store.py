@@ -1,4 +1,4 @@
-"""Files of every format in an object store: a server over HTTP, and the client that authors use."""
+"""Files of every format in an S3 server, written through s3fs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ import tidegate as tg
 from tests.io.formats.writing.test_formats import WRITERS, sink_of
 from tests.support.written_files import FORMATS, rows_of, write
 
-LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")
+MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
+)
 
 SERVER = """
 import sys
@@ -29,7 +31,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """An object store with the bucket `out`, which this process and those it starts find."""
+    """Start an S3 server with the bucket `out`, set up the environment for it, and yield its file system."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -85,7 +87,7 @@ def test_a_stream_commits_each_checkpoint_once(store: Any, format: str) -> None:
     assert [int(row["n"]) for row in rows] == [1, 2, 3, 4]
 
 
-def test_a_client_with_threads_keeps_workers_from_forking(store: Any, tmp_path: Any) -> None:
+def test_a_sink_in_an_object_store_does_not_allow_forking(store: Any, tmp_path: Any) -> None:
     assert not sink_of("parquet", "s3://out/x").forks_safely
     assert sink_of("parquet", f"{tmp_path}/x").forks_safely
     assert not tg.io.WriteToText("s3://out/x").sink.forks_safely

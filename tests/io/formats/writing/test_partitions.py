@@ -1,4 +1,4 @@
-"""Folders by the values of columns: odd values keep their identity, and other libraries read them."""
+"""Folders named after the values of columns: unusual values stay distinct, and other libraries read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.io.file_sink import attempt as file_attempt
 from tidegate.io.partitions import DEFAULT_PARTITION, Partitioning
 from tidegate.sdk.errors import BuildError
 
-ODD = ["a/b", "../up", ".", "50%", "%41", "a=b", "x:y*z?", "[1]{2}", 'quo"te', "back\\slash", " ", "é", "\n"]
+UNUSUAL = ["a/b", "../up", ".", "50%", "%41", "a=b", "x:y*z?", "[1]{2}", 'quo"te', "back\\slash", " ", "é", "\n"]
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -48,7 +48,7 @@ def test_partition_columns_name_folders_and_are_not_in_the_files(tmp_path: Path,
 
 
 @given(values=st.lists(st.text(min_size=1, max_size=8) | st.none(), min_size=1, max_size=4))
-@example(values=ODD)
+@example(values=UNUSUAL)
 @example(values=[None, "%5F_HIVE_DEFAULT_PARTITION__", "null", "None"])
 def test_other_libraries_read_the_values_back(
     tmp_path_factory: pytest.TempPathFactory, values: list[str | None]
@@ -89,7 +89,7 @@ def _encodable(value: str) -> bool:
         (tg.Timestamp(0), "k=1970-01-01 00%3A00%3A00"),
     ],
 )
-def test_values_are_escaped_as_hive_has_them(value: Any, folder: str) -> None:
+def test_values_are_escaped_as_in_hive(value: Any, folder: str) -> None:
     assert Partitioning(("k",))({"k": value}) == folder
     assert Partitioning(("k",))(tg.Row(k=value)) == folder
 
@@ -105,19 +105,19 @@ def test_values_are_escaped_as_hive_has_them(value: Any, folder: str) -> None:
         ({"k": dt.datetime(2013, 1, 1)}, "has no time zone: say which zone such times are in"),
     ],
 )
-def test_an_element_without_a_partition_is_refused(element: Any, message: str) -> None:
+def test_an_element_whose_value_names_no_partition_is_refused(element: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         Partitioning(("k",))(element)
 
 
-def test_values_that_are_equal_and_written_otherwise_have_partitions_of_their_own(tmp_path: Path) -> None:
+def test_equal_values_with_different_texts_have_their_own_partitions(tmp_path: Path) -> None:
     rows = [{"k": 1, "n": 1}, {"k": True, "n": 2}, {"k": 1.0, "n": 3}]
     with tg.Pipeline() as p:
         _ = p | tg.Create(rows) | tg.io.WriteToJson(f"{tmp_path}/x", partition_by="k")
     assert {name.partition("/")[0] for name in files_of(tmp_path)} == {"k=1", "k=true", "k=1.0"}
 
 
-def test_partitions_destinations_and_windows_go_together(tmp_path: Path) -> None:
+def test_partitions_destinations_and_windows_can_be_combined(tmp_path: Path) -> None:
     rows = [tg.TimestampedValue(City("x/y", n), n * 43_200) for n in range(3)]
     with tg.Pipeline() as p:
         _ = (
@@ -152,21 +152,23 @@ def test_a_second_run_replaces_the_partitions_of_the_first(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_many_more_partitions_than_open_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+def test_there_may_be_many_more_partitions_than_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
     monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 3)
     monkeypatch.setattr(file_attempt, "BUFFER_BUDGET", 4000)
     sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k")
-    opened = []
-    use = file_attempt.FileAttempt._use
+    open_at_once = []
+    original = file_attempt.FileAttempt._use
 
-    def watched(attempt: Any, part: Any) -> None:
-        use(attempt, part)
-        opened.append(len(attempt._open))
+    def counting(attempt: Any, part: Any) -> None:
+        original(attempt, part)
+        open_at_once.append(len(attempt._open))
 
-    monkeypatch.setattr(file_attempt.FileAttempt, "_use", watched)
+    monkeypatch.setattr(file_attempt.FileAttempt, "_use", counting)
     rows = [((f"k={n % 20}",), {"k": str(n % 20), "n": n}) for n in range(600)]
     write_and_commit(sink, rows, block=7)
-    assert max(opened) == 3
+    assert max(open_at_once) == 3
     found: dict[str, list[int]] = {}
     for name, each in rows_in(tmp_path, format).items():
         found.setdefault(name.partition("/")[0], []).extend(int(row["n"]) for row in each)
@@ -191,18 +193,18 @@ def test_many_more_partitions_than_open_files(tmp_path: Path, monkeypatch: pytes
         ),
     ],
 )
-def test_partitions_that_cannot_be_are_refused(options: dict[str, Any], message: str) -> None:
+def test_invalid_partition_columns_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(BuildError) as caught:
         tg.io.WriteToParquet("out/part", **options)
     assert str(caught.value) == message
 
 
-def test_a_placeholder_for_partitions_needs_their_columns() -> None:
+def test_a_placeholder_for_partitions_needs_partition_columns() -> None:
     with pytest.raises(BuildError, match=r"has \{partition\}: name the columns, as in partition_by="):
         tg.io.WriteToCsv("out/{partition}/part")
 
 
-def test_columns_that_all_name_folders_are_refused_when_it_shows(tmp_path: Path) -> None:
+def test_an_element_whose_columns_all_name_folders_is_refused(tmp_path: Path) -> None:
     sink = sink_of("parquet", f"{tmp_path}/x", partition_by="k")
     with pytest.raises(tg.WriteError, match="it has no field that is a column"):
         write(sink, "run", [(("k=1",), {"k": 1})])

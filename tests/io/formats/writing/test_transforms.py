@@ -1,4 +1,4 @@
-"""WriteToParquet and its kin as authors apply them: where the columns come from, and what is refused when built."""
+"""`WriteToParquet` and similar transforms: the origin of columns, and errors when the pipeline is built."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def sale(text: str) -> Sale:
     return Sale(text, None)
 
 
-def sink_written(p: tg.Pipeline) -> FileSink:
+def written_sink(p: tg.Pipeline) -> FileSink:
     node = p.sealed().nodes[-1]
     assert isinstance(node, portable.Write)
     found = node.sink.load()
@@ -43,11 +43,11 @@ def sink_written(p: tg.Pipeline) -> FileSink:
 def test_the_columns_are_those_of_the_element_type(tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["DE"]) | tg.Map(sale) | tg.WriteToParquet(f"{tmp_path}/x", partition_by="country")
-    schema: Any = sink_written(p).format.schema  # type: ignore[attr-defined]
+    schema: Any = written_sink(p).format.schema  # type: ignore[attr-defined]
     assert schema.equals(pa.schema([pa.field("amount", pa.float64())]))
 
 
-def test_a_class_that_does_not_determine_the_columns_leaves_them_to_the_first_elements(tmp_path: Path) -> None:
+def test_a_class_that_does_not_determine_the_columns_leaves_them_to_be_inferred(tmp_path: Path) -> None:
     with tg.Pipeline() as p:
         _ = p | tg.Create([Pair("a", 1.5)]) | tg.WriteToParquet(f"{tmp_path}/x")
     assert all_rows(tmp_path, "parquet") == [{"key": "a", "value": 1.5}]
@@ -85,7 +85,7 @@ def test_two_steps_that_write_the_same_files_are_refused_when_built(tmp_path: Pa
         _ = rows | "other" >> other
 
 
-def test_options_of_beam_have_beams_names(tmp_path: Path) -> None:
+def test_options_have_the_same_names_as_in_beam(tmp_path: Path) -> None:
     with tg.Pipeline() as p:
         rows = p | tg.Create([tg.Row(n=1)])
         _ = rows | "parquet" >> tg.WriteToParquet(
@@ -106,7 +106,7 @@ def test_options_of_beam_have_beams_names(tmp_path: Path) -> None:
     assert set(found) == {"p.parquet", "a-00.avro"}
 
 
-def test_text_files_are_rolled_too(tmp_path: Path) -> None:
+def test_text_files_are_rolled_by_size(tmp_path: Path) -> None:
     with tg.Pipeline() as p:
         lines = p | tg.Create([f"{n:09d}" for n in range(50_000)])
         _ = lines | tg.io.WriteToText(f"{tmp_path}/x", max_file_bytes=100_000)
@@ -132,9 +132,11 @@ print(open("x").read())
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    *errors, row, _, _ = done.stdout.split("\n")
+        completed = subprocess.run(
+            [sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, check=False
+        )
+    assert completed.returncode == 0, completed.stderr
+    *errors, row, _, _ = completed.stdout.split("\n")
     assert [error.split(": ", 1)[0].split()[0] for error in errors if error] == [
         "WriteToCsv",
         "WriteToParquet",
@@ -146,7 +148,7 @@ print(open("x").read())
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_the_kind_of_file_shows_in_the_name_of_the_step(tmp_path: Path, format: str) -> None:
+def test_the_name_of_the_sink_starts_with_the_format(tmp_path: Path, format: str) -> None:
     from tests.io.formats.writing.test_formats import sink_of
 
     assert sink_of(format, f"{tmp_path}/x", file_name_suffix=".y").name == f"{format} {tmp_path}/x-SSSSS-of-NNNNN.y"
