@@ -1,4 +1,4 @@
-"""Output that no checkpoint completed is removed by its sink; where that fails it is said, and not taken for done."""
+"""Sinks remove the output that no checkpoint completed; failures to remove it are reported."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tidegate.sdk.user_code.user_fn import Payload, UserFn
 
 @dataclass(frozen=True)
 class Stubborn(Sink[Any]):
-    """Can't remove what one of its runs has written; what it was asked to remove is in a folder."""
+    """Fails to remove the output of one run, and records in a folder the runs whose output it was asked to remove."""
 
     folder: str
 
@@ -63,25 +63,25 @@ def stubborn(folder: Path) -> Job:
 
 
 def with_a_sink_that_is_not_installed(job: Job) -> Job:
-    """The job as it comes to a worker that lacks what its sink is made of."""
-    gone = UserFn("Missing", None, Payload(b"cno.such.module\nSink\n.", ""))
+    """The job with a sink whose module the worker can't import."""
+    missing = UserFn("Missing", None, Payload(b"cno.such.module\nSink\n.", ""))
 
-    def lacking(step: Step) -> Step:
-        return replace(step, nodes=(*step.nodes[:-1], replace(step.tail, sink=gone))) if step.is_sink else step
+    def with_missing_sink(step: Step) -> Step:
+        return replace(step, nodes=(*step.nodes[:-1], replace(step.tail, sink=missing))) if step.is_sink else step
 
-    return replace(job, plan=replace(job.plan, steps=tuple(map(lacking, job.plan.steps))))
+    return replace(job, plan=replace(job.plan, steps=tuple(map(with_missing_sink, job.plan.steps))))
 
 
-def the_sink(job: Job) -> int:
+def sink_step(job: Job) -> int:
     (step,) = [step.id for step in job.plan.steps if step.is_sink]
     return step
 
 
-def test_what_one_run_wrote_is_removed_though_that_of_another_can_not_be_and_that_is_told(tmp_path: Path) -> None:
-    world, job = IsolatedWorker(tmp_path), stubborn(tmp_path)
-    Worker(job, 0, 1, world).on_message(AbortOutput(the_sink(job), ("first", "second")))  # type: ignore[arg-type]
+def test_output_of_one_run_is_removed_though_that_of_another_cannot_be_which_is_reported(tmp_path: Path) -> None:
+    services, job = IsolatedWorker(tmp_path), stubborn(tmp_path)
+    Worker(job, 0, 1, services).on_message(AbortOutput(sink_step(job), ("first", "second")))  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
-    (answer,) = world.reported
+    (answer,) = services.reported
     assert isinstance(answer, OutputAborted)
     assert answer.error is not None
     assert "PermissionError: not yours" in str(unpacked(answer.error))
@@ -89,15 +89,13 @@ def test_what_one_run_wrote_is_removed_though_that_of_another_can_not_be_and_tha
     assert "not yours" in answer.text
 
 
-@pytest.mark.parametrize("asked", ["abort", "commit", "write"])
-def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_of_the_worker(
-    tmp_path: Path, asked: str
-) -> None:
-    world, job = IsolatedWorker(tmp_path), with_a_sink_that_is_not_installed(stubborn(tmp_path))
-    worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
-    step = the_sink(job)
+@pytest.mark.parametrize("operation", ["abort", "commit", "write"])
+def test_a_sink_that_cannot_be_loaded_fails_its_step_and_not_the_worker(tmp_path: Path, operation: str) -> None:
+    services, job = IsolatedWorker(tmp_path), with_a_sink_that_is_not_installed(stubborn(tmp_path))
+    worker = Worker(job, 0, 1, services)  # type: ignore[arg-type]
+    step = sink_step(job)
     (stage,) = [each.stage for each in job.plan.steps if each.id == step]
-    match asked:
+    match operation:
         case "abort":
             worker.on_message(AbortOutput(step, ("first",)))
         case "commit":
@@ -105,19 +103,19 @@ def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_o
         case _:
             worker.on_message(Deploy(0, tuple(task for task in job.topology.tasks(0) if task.stage == stage)[:1]))
     worker.work()  # commits are reported by the loop
-    (answer,) = [each for each in world.reported if not isinstance(each, Heartbeat)]
+    (answer,) = [each for each in services.reported if not isinstance(each, Heartbeat)]
     assert isinstance(answer, OutputAborted | Committed | TaskFailed)
     assert answer.error is not None
-    said = str(unpacked(answer.error))
-    assert "ModuleNotFoundError: No module named 'no'" in said
-    assert "in step 'keep'" in said
+    message = str(unpacked(answer.error))
+    assert "ModuleNotFoundError: No module named 'no'" in message
+    assert "in step 'keep'" in message
 
 
 WHY = packed(RunError("not yours"))
 
 
-def aborting() -> tuple[CoordinatorHarness, AbortOutput]:
-    """A job whose second attempt removes what the first has written."""
+def restarted_job() -> tuple[CoordinatorHarness, AbortOutput]:
+    """A job whose second attempt has asked for the removal of the first one's output."""
     harness = CoordinatorHarness(make_job(count_words_to_text()))
     harness.ready()
     harness.handle(WorkerGone(0, 1, "killed"))
@@ -128,8 +126,8 @@ def aborting() -> tuple[CoordinatorHarness, AbortOutput]:
     return harness, abort
 
 
-def test_a_job_does_not_go_on_over_output_that_could_not_be_removed() -> None:
-    harness, abort = aborting()
+def test_a_job_restarts_when_uncommitted_output_could_not_be_removed() -> None:
+    harness, abort = restarted_job()
     actions = harness.from_worker(0, OutputAborted(abort.step, WHY, "not yours"))
     assert messages_sent(actions, Deploy) == []
     (report,) = actions_of_type(actions, Report)
@@ -137,7 +135,7 @@ def test_a_job_does_not_go_on_over_output_that_could_not_be_removed() -> None:
     assert report.text.startswith("the uncommitted output of 'write/Write' could not be removed: not yours; ")
 
 
-def test_a_cancelled_job_says_what_could_not_be_removed_and_ends() -> None:
+def test_a_cancelled_job_reports_output_that_could_not_be_removed_and_ends() -> None:
     harness = CoordinatorHarness(make_job(count_words_to_text()))
     harness.ready()
     harness.handle(CancelJob())

@@ -1,4 +1,4 @@
-"""The order of commits, and what is outstanding."""
+"""The order in which commits are sent, and which of them are outstanding."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def test_a_slow_sink_does_not_delay_the_commits_of_another() -> None:
     assert queue.outstanding == (commit(1, 7), commit(1, 8), commit(2, 8))
 
 
-def test_a_checkpoint_of_a_sink_that_commits_by_task_is_done_when_all_its_tasks_are() -> None:
+def test_a_checkpoint_is_committed_by_a_sink_when_all_of_its_tasks_have_committed() -> None:
     queue = CommitQueue()
     queue.add([commit(1, 7, 0), commit(1, 7, 2), commit(1, 8, 0)])
     assert queue.to_send() == (commit(1, 7, 0), commit(1, 7, 2))
     assert not queue.acknowledge(1, 7, 2)
-    assert not queue.acknowledge(1, 7, 2)  # not twice
-    assert not queue.acknowledge(1, 7, 1)  # of no such task
+    assert not queue.acknowledge(1, 7, 2)  # acknowledged before
+    assert not queue.acknowledge(1, 7, 1)  # there is no such task
     assert queue.to_send() == ()
     assert queue.outstanding == (commit(1, 7, 0), commit(1, 8, 0))
     assert queue.acknowledge(1, 7, 0)
     assert queue.to_send() == (commit(1, 8, 0),)
 
 
-def test_after_a_failure_the_commits_that_are_not_acknowledged_are_sent_again() -> None:
+def test_unacknowledged_commits_are_sent_again_after_a_failure() -> None:
     queue = CommitQueue([commit(1, 7, 0), commit(1, 7, 1), commit(2, 7)])
     queue.to_send()
     queue.acknowledge(1, 7, 0)
@@ -81,7 +81,7 @@ def test_the_backlog_counts_checkpoints_and_the_bytes_of_payloads_and_staged_fil
 SETTINGS = CheckpointSettings(max_pending_commits=2, max_pending_commit_bytes=1000)
 
 
-def test_sources_pause_beyond_either_bound_and_not_while_the_job_stops() -> None:
+def test_sources_pause_beyond_either_bound_unless_the_job_is_stopping() -> None:
     backpressure = CommitBackpressure(SETTINGS, {1: "a", 2: "b"})
     assert not backpressure.update({1: Backlog(2, 500), 2: Backlog(2, 500)}, 0, stopping=False)
     assert backpressure.update({1: Backlog(3, 0)}, 0, stopping=False)
@@ -100,7 +100,7 @@ def test_sources_pause_beyond_either_bound_and_not_while_the_job_stops() -> None
     }
 
 
-def test_people_are_told_once_when_sources_have_been_paused_for_ten_seconds() -> None:
+def test_a_pause_of_sources_is_reported_once_after_ten_seconds() -> None:
     backpressure = CommitBackpressure(SETTINGS, {1: "a", 2: "b"})
     backlogs = {1: Backlog(3, 12_345), 2: Backlog()}
     backpressure.update(backlogs, 5 * SECOND, stopping=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_rescale import answer, by_key
-from tests.streaming.state.test_backend import Held, Kind, as_elements, awaited
+from tests.streaming.state.test_backend import BackedStep, Kind, as_elements, awaited
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, make_job
 from tests.support.streaming.counting_job import windowed_counts
 from tidegate.runners.streaming.checkpoint.catalog import latest
@@ -23,69 +23,69 @@ from tidegate.runners.streaming.storage.local import LocalStorage
 
 
 class Running:
-    """A job of which one task has state; the checkpoint directory is as its process leaves it."""
+    """A job with one stateful task, and the checkpoint directory that the job's process maintains."""
 
     def __init__(self, kind: Kind, root: Path) -> None:
-        self.held = Held(kind, root)
-        folder = str(self.held.disk.root)
+        self.backed = BackedStep(kind, root)
+        folder = str(self.backed.disk.root)
         settings = CheckpointSettings(directory=folder, interval=10, tolerated_failures=3)
         backend = "rocksdb" if "rocksdb" in kind else "memory"
         job = make_job(windowed_counts, workers=1, checkpoints=settings, state_backend=backend)
         opened = open_job(job, root / "unused", "test")
         self.ownership = Ownership(opened, open_storage)
         self.harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
-        self.happens(self.harness.ready())
+        self.perform(self.harness.ready())
         self.task, *self.others = self.harness.tasks()
 
-    def happens(self, actions: Iterable[Action]) -> None:
+    def perform(self, actions: Iterable[Action]) -> None:
         for action in actions:
             match action:
                 case Store():
-                    self.happens(self.harness.handle(outcome(self.ownership.store(action))))
+                    self.perform(self.harness.handle(outcome(self.ownership.store(action))))
                 case Delete():
                     outcome(self.ownership.delete(action))
 
-    def write(self, some: str) -> None:
-        answer(self.held.step, as_elements([(f"key {some} {n}", n, 0) for n in range(200)]))
+    def write(self, prefix: str) -> None:
+        answer(self.backed.step, as_elements([(f"key {prefix} {n}", n, 0) for n in range(200)]))
 
     def captured(self, checkpoint: int, *, whole: bool = False) -> Acknowledge:
-        list(self.held.step.finish_bundle())
+        list(self.backed.step.finish_bundle())
         name = f"chk-{checkpoint:06}/{self.task}.1"
-        files = awaited(self.held.backend.capture(checkpoint, f"{name}.data", whole=whole))
-        self.held.disk.write(f"{name}.state", b"")
+        files = awaited(self.backed.backend.capture(checkpoint, f"{name}.data", whole=whole))
+        self.backed.disk.write(f"{name}.state", b"")
         return Acknowledge(checkpoint, self.task, StateHandle(((f"{name}.state", 0, 0), *files)))
 
     def complete(self, ack: Acknowledge) -> None:
-        self.happens(self.harness.from_worker(0, ack))
+        self.perform(self.harness.from_worker(0, ack))
         for task in self.others:
-            self.happens(self.harness.from_worker(0, Acknowledge(ack.checkpoint, task)))
-        self.held.backend.completed(ack.checkpoint)
+            self.perform(self.harness.from_worker(0, Acknowledge(ack.checkpoint, task)))
+        self.backed.backend.completed(ack.checkpoint)
 
 
 @pytest.mark.parametrize("kind", ["uploaded", "rocksdb", "rocksdb uploaded"])
 @pytest.mark.parametrize("savepoints", [0, 1, 2])
-def test_what_a_failed_checkpoint_has_uploaded_outlives_savepoints(kind: Kind, savepoints: int, tmp_path: Path) -> None:
+def test_files_uploaded_by_a_failed_checkpoint_survive_savepoints(kind: Kind, savepoints: int, tmp_path: Path) -> None:
     running = Running(kind, tmp_path)
     running.write("before")
-    running.happens(running.harness.wait(10))
+    running.perform(running.harness.wait(10))
     running.complete(running.captured(1))
     running.write("in the failed one")
-    running.happens(running.harness.wait(10))
+    running.perform(running.harness.wait(10))
     running.captured(2)
-    running.happens(running.harness.from_worker(0, Decline(2, running.others[0], "no room")))
+    running.perform(running.harness.from_worker(0, Decline(2, running.others[0], "no room")))
     for number in range(3, 3 + savepoints):
-        running.happens(running.harness.handle(TakeSavepoint(str(tmp_path / f"saved {number}"))))
+        running.perform(running.harness.handle(TakeSavepoint(str(tmp_path / f"saved {number}"))))
         running.complete(running.captured(number, whole=True))
     running.write("after")
-    running.happens(running.harness.wait(10))
+    running.perform(running.harness.wait(10))
     running.complete(running.captured(3 + savepoints))
-    storage = LocalStorage(running.held.disk.root)
+    storage = LocalStorage(running.backed.disk.root)
     manifest, damaged = latest(storage, thorough=True)
     assert manifest is not None
     assert (manifest.checkpoint, damaged) == (3 + savepoints, [])
     (files,) = [part.handle.files[1:] for part in manifest.tasks if part.handle is not None]
-    again = Held(kind, tmp_path)
-    again.restore(files)
-    assert by_key(answer(again.step, None)) == by_key(answer(running.held.step, None))
-    of_checkpoints = {name for name in storage.list("") if name.startswith("chk-")}
-    assert of_checkpoints == manifest.retained.files, "nothing else is left behind"
+    restored = BackedStep(kind, tmp_path)
+    restored.restore(files)
+    assert by_key(answer(restored.step, None)) == by_key(answer(running.backed.step, None))
+    checkpoint_files = {name for name in storage.list("") if name.startswith("chk-")}
+    assert checkpoint_files == manifest.retained.files, "nothing else is left behind"

@@ -1,4 +1,4 @@
-"""Manifests as text: what is written is what is read, and what is torn, damaged or of another version says so."""
+"""Manifests are read as they were written; torn, damaged and unknown ones are refused."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def manifest(number: int = 7, *, epoch: int = 1, files: tuple[tuple[str, int, in
     )
 
 
-def put(storage: LocalStorage, number: int, content: bytes = b"state", epoch: int = 1) -> Manifest:
-    """A whole checkpoint in a directory."""
+def store_checkpoint(storage: LocalStorage, number: int, content: bytes = b"state", epoch: int = 1) -> Manifest:
+    """Store a complete checkpoint in a directory."""
     name = f"chk-{number:06}/1.0.1.state"
     made = manifest(number, epoch=epoch, files=((name, len(content), crc32(content)),))
     storage.write(name, content)
@@ -77,7 +77,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 
 @given(JSON, JSON)
-def test_positions_and_payloads_that_json_can_hold_are_read_as_they_were_written(position: Any, payload: Any) -> None:
+def test_positions_and_payloads_of_json_values_are_read_as_they_were_written(position: Any, payload: Any) -> None:
     made = replace(
         manifest(),
         tasks=(TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", (), (("b", position),)),)),),
@@ -86,7 +86,7 @@ def test_positions_and_payloads_that_json_can_hold_are_read_as_they_were_written
     assert loads(dumps(made)) == made
 
 
-def test_a_position_that_json_can_not_hold_is_refused() -> None:
+def test_a_position_that_is_no_json_value_is_refused() -> None:
     made = replace(
         manifest(), tasks=(TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", (), (("b", {1, 2}),)),)),)
     )
@@ -102,7 +102,7 @@ def test_a_manifest_can_be_read_by_people() -> None:
     assert body["tasks"][0]["progress"][0]["current"] == [["b", {"offset": 3}]]
 
 
-def test_a_torn_manifest_says_so_wherever_it_is_torn() -> None:
+def test_a_manifest_that_is_torn_anywhere_is_reported_as_torn() -> None:
     whole = dumps(manifest())
     for length in range(0, len(whole) - 1, 7):
         with pytest.raises(ManifestError, match="torn or damaged"):
@@ -110,17 +110,17 @@ def test_a_torn_manifest_says_so_wherever_it_is_torn() -> None:
 
 
 @given(st.data())
-def test_a_damaged_manifest_is_never_taken_for_a_whole_one(data: st.DataObject) -> None:
+def test_a_damaged_manifest_is_refused_or_reads_as_the_original(data: st.DataObject) -> None:
     whole = bytearray(dumps(manifest()))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at] ^= 1 << data.draw(st.integers(0, 7))
     try:
-        assert loads(bytes(whole)) == manifest()  # of the blanks between, any will do
+        assert loads(bytes(whole)) == manifest()  # the damage replaced one blank by another
     except ManifestError:
         return
 
 
-def test_another_version_is_told_by_its_number() -> None:
+def test_an_unknown_format_is_refused_by_its_number() -> None:
     document = json.loads(dumps(manifest()))
     document["tidegate"] = 3
     with pytest.raises(ManifestError, match="has format 3, and this version of Tidegate reads 1 to 2"):
@@ -128,7 +128,7 @@ def test_another_version_is_told_by_its_number() -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", "null", '{"tidegate": 1}', '"text"'])
-def test_what_is_no_manifest_is_an_error(text: str) -> None:
+def test_json_that_is_no_manifest_is_refused(text: str) -> None:
     with pytest.raises(ManifestError):
         loads(text.encode())
 
@@ -149,7 +149,7 @@ def test_what_is_no_manifest_is_an_error(text: str) -> None:
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, list) and value else "value",
 )
-def test_a_field_of_another_kind_is_named_though_the_checksum_is_right(path: list[Any], value: Any) -> None:
+def test_a_field_of_the_wrong_type_is_refused_though_the_checksum_is_right(path: list[Any], value: Any) -> None:
     document = json.loads(dumps(manifest(files=(("a", 1, 1),))))
     part = document["body"]
     for key in path[:-1]:
@@ -176,7 +176,7 @@ anything = st.recursive(
 
 @settings(deadline=None)
 @given(st.integers(0, 10_000), anything)
-def test_no_change_of_a_manifest_is_anything_but_a_manifest_or_an_error_of_one(place: int, value: Any) -> None:
+def test_a_changed_manifest_is_read_or_refused_with_a_manifest_error(place: int, value: Any) -> None:
     document = json.loads(dumps(manifest(files=(("a", 1, 1),))))
     places = list(_places(document["body"]))
     part, key = places[place % len(places)]
@@ -193,7 +193,7 @@ def test_no_change_of_a_manifest_is_anything_but_a_manifest_or_an_error_of_one(p
         lambda value: json.dumps({"tidegate": 1, "state": "finished", "steps": value, "job": value}).encode()
     )
 )
-def test_no_bytes_are_anything_but_a_manifest_or_a_record_or_an_error_of_one(data: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_refused_with_a_manifest_error(data: bytes) -> None:
     _assert_read_or_refused(data, loads)
     _assert_read_or_refused(data, read_record)
 
@@ -209,17 +209,17 @@ def _assert_read_or_refused(data: bytes, read: Callable[[bytes], Any]) -> None:
 # -- in a directory
 
 
-def test_the_newest_checkpoint_is_taken(storage: LocalStorage) -> None:
-    made = [put(storage, number) for number in (9, 10, 100)]
+def test_the_newest_checkpoint_is_chosen(storage: LocalStorage) -> None:
+    made = [store_checkpoint(storage, number) for number in (9, 10, 100)]
     assert latest(storage, thorough=True) == (made[-1], [])
 
 
-def test_an_empty_directory_has_none(storage: LocalStorage) -> None:
+def test_an_empty_directory_has_no_checkpoint(storage: LocalStorage) -> None:
     assert latest(storage) == (None, [])
 
 
-def test_a_checkpoint_without_a_manifest_does_not_count(storage: LocalStorage) -> None:
-    made = put(storage, 8)
+def test_a_checkpoint_without_a_manifest_is_ignored(storage: LocalStorage) -> None:
+    made = store_checkpoint(storage, 8)
     storage.write("chk-000009/1.0.1.state", b"half of it")
     assert latest(storage, thorough=True) == (made, [])
 
@@ -235,34 +235,34 @@ def test_a_checkpoint_without_a_manifest_does_not_count(storage: LocalStorage) -
     ],
     ids=["torn", "empty", "missing", "short", "changed"],
 )
-def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_taken(
+def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_is_chosen(
     storage: LocalStorage, name: str, content: bytes | None, why: str
 ) -> None:
-    before = put(storage, 8)
-    put(storage, 9)
+    before = store_checkpoint(storage, 8)
+    store_checkpoint(storage, 9)
     if content is None:
         storage.delete(name)
     else:
         storage.write(name, content)
-    found, told = latest(storage, thorough=True)
-    assert found == before
-    (text,) = told
+    chosen, reports = latest(storage, thorough=True)
+    assert chosen == before
+    (text,) = reports
     assert text.startswith("checkpoint 9 is damaged (")
     assert why in text
     assert text.endswith("resuming from 8")
 
 
-def test_where_all_are_damaged_nothing_is_begun_anew_without_a_word(storage: LocalStorage) -> None:
-    put(storage, 1)
+def test_an_error_is_raised_where_all_checkpoints_are_damaged(storage: LocalStorage) -> None:
+    store_checkpoint(storage, 1)
     storage.write("chk-000001/manifest.json", b"{")
     with pytest.raises(ManifestError, match=r"no checkpoint can be used: checkpoint 1 is damaged"):
         latest(storage)
 
 
-def test_what_a_process_that_was_passed_by_still_wrote_does_not_count(storage: LocalStorage) -> None:
-    base = put(storage, 7, epoch=1)
+def test_a_checkpoint_written_by_a_fenced_off_process_is_ignored(storage: LocalStorage) -> None:
+    base = store_checkpoint(storage, 7, epoch=1)
     storage.write("epochs/000002.base", b"7")
-    put(storage, 8, epoch=1)
+    store_checkpoint(storage, 8, epoch=1)
     assert latest(storage) == (base, [])
-    own = put(storage, 9, epoch=2)
-    assert latest(storage) == (own, [])
+    later = store_checkpoint(storage, 9, epoch=2)
+    assert latest(storage) == (later, [])

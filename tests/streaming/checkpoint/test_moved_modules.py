@@ -34,12 +34,12 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.moved import MOVES
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-NAMED = FIXTURES / "flat-modules.txt"
-"""A file with a line `module name` for each name of Tidegate's in the archive's pickles."""
+LISTED_NAMES = FIXTURES / "flat-modules.txt"
+"""A file with a line `module name` for each of Tidegate's names in the archive's pickles."""
 LIBRARY = (1062, "5b04468c2c38184970f0be3cc2f8797c2eb2660724f9d5be0f993302701da922")
 """The number of lines that the original version wrote when it ran `library.json`, and their SHA-256, sorted."""
 
-compiled_for = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="compiled code is of one version of Python")
+python_3_11 = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="compiled code is of one version of Python")
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def kept(archive: Path, tmp_path: Path) -> Path:
+def unpacked(archive: Path, tmp_path: Path) -> Path:
     """A copy of the archive that the test may change."""
-    return shutil.copytree(archive, tmp_path / "kept")
+    return shutil.copytree(archive, tmp_path / "unpacked")
 
 
 def run(folder: Path, target: Path, *flags: str) -> str:
@@ -90,51 +90,51 @@ def plain(line: str) -> str:
 STREAMING = ["--runner=streaming", "--workers=2", "--temp_dir=."]
 
 
-def certain(found: list[str]) -> list[str]:
+def deterministic(found: list[str]) -> list[str]:
     """Lines that don't depend on how often the watermark advances, on which accumulating landmark windows do."""
     return [line for line in found if not line.startswith("landmark: ")]
 
 
 @pytest.fixture(scope="module")
-def whole(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def complete_output(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The output of the uninterrupted job with every kind of state."""
     folder = tmp_path_factory.mktemp("whole")
     shutil.copytree(archive / "finished" / "in", folder / "in")
     run(folder, archive / "jobs" / "state.json", *STREAMING)
-    found = certain(lines(folder))
-    assert found == certain(lines(archive / "finished"))
-    assert found == certain(lines(folder, "out/own/*"))
+    found = deterministic(lines(folder))
+    assert found == deterministic(lines(archive / "finished"))
+    assert found == deterministic(lines(folder, "out/own/*"))
     return found
 
 
 FROM = {"checkpoint": "--checkpoint_dir=checkpoints", "savepoint": "--from_savepoint=savepoint"}
 
 
-@compiled_for
+@python_3_11
 @pytest.mark.parametrize("kind", FROM)
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_state_of_every_kind_is_restored(kept: Path, whole: list[str], backend: str, kind: str) -> None:
-    folder = kept / "state" / backend
+def test_state_of_every_kind_is_restored(unpacked: Path, complete_output: list[str], backend: str, kind: str) -> None:
+    folder = unpacked / "state" / backend
     early = lines(folder)
-    said = run(folder, kept / "jobs" / "state.json", *STREAMING, f"--state_backend={backend}", FROM[kind])
-    assert "resuming from" in said
-    assert 0 < len(early) < len(whole)
-    assert certain(lines(folder)) == whole
-    assert certain(lines(folder, "out/own/*")) == whole
+    printed = run(folder, unpacked / "jobs" / "state.json", *STREAMING, f"--state_backend={backend}", FROM[kind])
+    assert "resuming from" in printed
+    assert 0 < len(early) < len(complete_output)
+    assert deterministic(lines(folder)) == complete_output
+    assert deterministic(lines(folder, "out/own/*")) == complete_output
 
 
-@compiled_for
-def test_a_job_that_is_over_is_known_as_the_same_job(kept: Path) -> None:
-    folder = kept / "finished"
+@python_3_11
+def test_a_finished_job_is_recognized_as_the_same_job(unpacked: Path) -> None:
+    folder = unpacked / "finished"
     before = lines(folder)
-    said = run(folder, kept / "jobs" / "state.json", *STREAMING, "--checkpoint_dir=checkpoints")
-    assert "changed" not in said
+    printed = run(folder, unpacked / "jobs" / "state.json", *STREAMING, "--checkpoint_dir=checkpoints")
+    assert "changed" not in printed
     assert lines(folder) == before
 
 
-@compiled_for
+@python_3_11
 @pytest.mark.parametrize("flags", [["--runner=direct"], STREAMING], ids=["direct", "streaming"])
-def test_a_compiled_pipeline_of_the_whole_library_gives_what_it_gave(
+def test_a_compiled_pipeline_of_the_whole_library_writes_what_it_wrote_before(
     archive: Path, tmp_path: Path, flags: list[str]
 ) -> None:
     run(tmp_path, archive / "jobs" / "library.json", *flags)
@@ -142,7 +142,7 @@ def test_a_compiled_pipeline_of_the_whole_library_gives_what_it_gave(
     assert (len(found), sha256("".join(f"{line}\n" for line in found).encode()).hexdigest()) == LIBRARY
 
 
-@compiled_for
+@python_3_11
 @pytest.mark.parametrize("flags", [["--runner=direct"], STREAMING], ids=["direct", "streaming"])
 def test_a_compiled_pipeline_of_files_test_streams_and_coders_runs(
     archive: Path, tmp_path: Path, flags: list[str]
@@ -155,12 +155,12 @@ def test_a_compiled_pipeline_of_files_test_streams_and_coders_runs(
     assert lines(tmp_path, "out/by*") == sorted(found)
 
 
-@compiled_for
-def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
-    kept: Path, whole: list[str], monkeypatch: pytest.MonkeyPatch
+@python_3_11
+def test_a_session_resumes_a_job_from_the_journal_of_an_earlier_one(
+    unpacked: Path, complete_output: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = kept / "session"
-    journal = kept / "journal"
+    folder = unpacked / "session"
+    journal = unpacked / "journal"
     journal.mkdir()
     for path in folder.glob("*.job"):
         path.rename(journal / path.name)
@@ -170,30 +170,30 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
         monkeypatch.setenv("XDG_RUNTIME_DIR", private)
         monkeypatch.setenv("TMPDIR", private)
         monkeypatch.setenv("TIDEGATE_GATE", "open")
-        place = SessionFiles("flat")
-        start_session(place)
-        with open_session(place.name) as session:
+        files = SessionFiles("flat")
+        start_session(files)
+        with open_session(files.name) as session:
             # The client ran on another machine.
             submitted = replace(request.submitted, directory=f"{private}/tidegate-job")
             id = session.submit(submitted, tuple(sys.path), str(folder)).id
-            with suppress(RunError):  # it may be over
+            with suppress(RunError):  # the job may have finished
                 for _ in session.send_and_follow(id, TakeSavepoint(f"{private}/savepoint")):
                     continue
-        with open_session(place.name) as session:
+        with open_session(files.name) as session:
             info = session.info(id)
             assert (info.state, info.error) == ("finished", "")
             assert any("resuming from checkpoint" in text for text in info.reports)
             session.end()
     # In that version, a child that wrote a checkpoint also read what its parent had spilled later: the archive's
     # checkpoint has waiting elements that the sources emit again. No later version can recognize them.
-    found = [line for line in certain(lines(folder)) if not line.startswith("beside ")]
-    assert found == [line for line in whole if not line.startswith("beside ")]
-    assert set(certain(lines(folder))) == set(whole)
+    found = [line for line in deterministic(lines(folder)) if not line.startswith("beside ")]
+    assert found == [line for line in complete_output if not line.startswith("beside ")]
+    assert set(deterministic(lines(folder))) == set(complete_output)
 
 
-@compiled_for
-def test_a_commit_on_spark_that_was_cut_off_is_finished(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = kept / "spark"
+@python_3_11
+def test_an_interrupted_commit_on_spark_is_finished(unpacked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = unpacked / "spark"
     monkeypatch.chdir(folder)
     assert lines(folder, "out/one*") != ["a", "b", "c"]
     assert finish_interrupted(folder) == 1
@@ -202,27 +202,29 @@ def test_a_commit_on_spark_that_was_cut_off_is_finished(kept: Path, monkeypatch:
     assert [path.name for path in folder.iterdir()] == ["out"]
 
 
-# -- what is in the archive
+# -- the contents of the archive
 
 
-def test_every_name_in_the_archive_leads_to_something(archive: Path) -> None:
-    for module, name in sorted(named(archive)):
+def test_every_name_in_the_archive_can_be_resolved(archive: Path) -> None:
+    for module, name in sorted(tidegate_names(archive)):
         assert MOVES.find(module, name) is not None
         assert MOVES.original(*MOVES.current(module, name)) == (module, name)
 
 
 def test_the_archive_names_every_class_that_is_listed_beside_it(archive: Path) -> None:
-    assert "".join(f"{module} {name}\n" for module, name in sorted(named(archive))) == NAMED.read_text()
+    assert "".join(f"{module} {name}\n" for module, name in sorted(tidegate_names(archive))) == LISTED_NAMES.read_text()
 
 
-def named(folder: Path) -> set[tuple[str, str]]:
-    """All names of Tidegate's in the pickles of a folder."""
-    found = {pair for path in folder.rglob("*") if path.is_file() for data in pickles(path) for pair in names(data)}
+def tidegate_names(folder: Path) -> set[tuple[str, str]]:
+    """All of Tidegate's names in the pickles of a folder."""
+    found = {
+        pair for path in folder.rglob("*") if path.is_file() for data in pickles_in(path) for pair in names_in(data)
+    }
     return {(module, name) for module, name in found if module.partition(".")[0] == "tidegate"}
 
 
-def pickles(path: Path) -> Iterator[bytes]:
-    """The pickles in a file of any kind but a store's own."""
+def pickles_in(path: Path) -> Iterator[bytes]:
+    """The pickles in a file of any kind except those of a state store."""
     match path.suffix:
         case ".state" | ".job" | ".commit":
             yield path.read_bytes()
@@ -233,25 +235,25 @@ def pickles(path: Path) -> Iterator[bytes]:
                 yield data[at + 8 : at + 8 + length]
                 at += 8 + length
         case ".json":
-            yield from encoded(json.loads(path.read_text()))
+            yield from encoded_pickles(json.loads(path.read_text()))
 
 
-def encoded(value: Any) -> Iterator[bytes]:
-    """The pickles in what was read from JSON."""
+def encoded_pickles(value: Any) -> Iterator[bytes]:
+    """The pickles in a value that was read from JSON."""
     match value:
         case dict():
             for each in value.values():
-                yield from encoded(each)
+                yield from encoded_pickles(each)
         case list():
             for each in value:
-                yield from encoded(each)
-        case str() if value.startswith("gAW"):  # how a pickle of protocol 5 begins
+                yield from encoded_pickles(each)
+        case str() if value.startswith("gAW"):  # a pickle of protocol 5 begins so
             yield urlsafe_b64decode(value)
 
 
-def names(data: bytes) -> Iterator[tuple[str, str]]:
+def names_in(data: bytes) -> Iterator[tuple[str, str]]:
     """The names in a pickle, and in pickles nested in it."""
-    texts: list[Any] = []  # what the latest operations have put onto the stack, if it is text
+    texts: list[Any] = []  # the values that the latest operations pushed onto the stack; None if no text
     memo: list[Any] = []
     for operation, argument, _ in genops(data):
         match operation.name:
@@ -267,7 +269,7 @@ def names(data: bytes) -> Iterator[tuple[str, str]]:
                 texts.append(None)
             case "SHORT_BINBYTES" | "BINBYTES" if isinstance(argument, bytes) and argument[:2] == b"\x80\x05":
                 texts.append(None)
-                yield from names(argument)
+                yield from names_in(argument)
             case "PROTO" | "FRAME" | "MARK" | "STOP":
                 pass
             case _:

@@ -1,4 +1,4 @@
-"""Matching saved state to a pipeline: what is taken over, by whom, and what is refused."""
+"""Matching saved state to a pipeline: which task restores which part, and what is refused."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tidegate.sdk.portable.model import Write
 
 
 class Count(tg.DoFn):
-    """Stateful, by a cell of the kind that it is made with."""
+    """Stateful, with a value cell."""
 
     SEEN = tg.ValueStateSpec("seen")
 
@@ -54,10 +54,10 @@ class CountOther(tg.DoFn):
         return [element]
 
 
-def stateful(fn: tg.DoFn, label: str = "count", more: bool = False) -> Callable[[tg.Pipeline], Any]:
+def stateful(fn: tg.DoFn, label: str = "count", extra_steps: bool = False) -> Callable[[tg.Pipeline], Any]:
     def write(p: tg.Pipeline) -> None:
         words = p | "words" >> tg.Create([("a", 1)])
-        if more:
+        if extra_steps:
             words = words | "changed" >> tg.Map(lambda pair: pair) | "shuffled" >> tg.Reshuffle()
         words | label >> tg.ParDo(fn)
 
@@ -73,7 +73,7 @@ def manifest_of(job: Job, *, ended: bool = False, prepared: str = "") -> Manifes
     return loads(store.data)
 
 
-def test_each_task_reads_what_the_task_of_its_number_stored() -> None:
+def test_each_task_restores_the_state_of_the_task_with_its_index() -> None:
     job = make_job(stateful(Count()))
     resume = resumed(job, manifest_of(job), "checkpoint 1")
     for task, parts in resume.restore.items():
@@ -83,7 +83,7 @@ def test_each_task_reads_what_the_task_of_its_number_stored() -> None:
 
 def test_state_is_found_by_label_where_stages_have_changed() -> None:
     saved = manifest_of(make_job(stateful(Count())))
-    job = make_job(stateful(Count(), more=True))
+    job = make_job(stateful(Count(), extra_steps=True))
     resume = resumed(job, saved, "checkpoint 1")
     counting = next(step for step in job.plan.steps if step.label == "count")
     before = next(step for step in saved.steps if step.label == "count")
@@ -94,22 +94,24 @@ def test_state_is_found_by_label_where_stages_have_changed() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([9, 16, 128]), st.text(max_size=5))
-def test_whoever_owns_a_key_now_reads_the_state_of_whoever_owned_it(
-    olds: int, news: int, groups: int, key: str
+def test_the_owner_of_a_key_reads_the_state_of_its_previous_owner(
+    old_tasks: int, new_tasks: int, groups: int, key: str
 ) -> None:
     group = key_group(key, groups)
-    assert reads(group * news // groups, news, group * olds // groups, olds, groups)
+    assert reads(group * new_tasks // groups, new_tasks, group * old_tasks // groups, old_tasks, groups)
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
-def test_every_task_s_state_is_read_and_every_task_reads_some(olds: int, news: int) -> None:
-    pairs = {(new, old) for new in range(news) for old in range(olds) if reads(new, news, old, olds, 128)}
-    assert {new for new, _ in pairs} == set(range(news))
-    assert {old for _, old in pairs} == set(range(olds))
-    assert olds != news or pairs == {(n, n) for n in range(news)}
+def test_the_state_of_every_task_is_read_and_every_task_reads_some(old_tasks: int, new_tasks: int) -> None:
+    pairs = {
+        (new, old) for new in range(new_tasks) for old in range(old_tasks) if reads(new, new_tasks, old, old_tasks, 128)
+    }
+    assert {new for new, _ in pairs} == set(range(new_tasks))
+    assert {old for _, old in pairs} == set(range(old_tasks))
+    assert old_tasks != new_tasks or pairs == {(n, n) for n in range(new_tasks)}
 
 
-def test_another_number_of_workers_is_no_hindrance() -> None:
+def test_a_job_resumes_with_another_number_of_workers() -> None:
     saved = manifest_of(make_job(stateful(Count()), workers=2))
     job = make_job(stateful(Count()), workers=3)
     counting = next(step for step in job.plan.steps if step.label == "count")
@@ -117,7 +119,7 @@ def test_another_number_of_workers_is_no_hindrance() -> None:
     assert [part.task.index for part in restore[TaskId(counting.stage, 1)]] == [0, 1]
 
 
-def test_changed_types_of_state_are_refused_with_both_named() -> None:
+def test_a_changed_type_of_state_is_refused_and_both_types_are_named() -> None:
     saved = manifest_of(make_job(stateful(Count())))
     with pytest.raises(ResumeError, match=r"'count'.*seen: value.*now.*seen: bag"):
         resumed(make_job(stateful(CountOther())), saved, "checkpoint 1")
@@ -138,7 +140,7 @@ def test_the_number_of_key_groups_is_fixed_by_the_first_checkpoint() -> None:
         resumed(make_job(stateful(Count()), max_parallelism=64), saved, "checkpoint 1")
 
 
-def test_output_that_may_not_be_committed_is_not_forgotten() -> None:
+def test_a_pipeline_without_the_sink_of_pending_output_is_refused() -> None:
     saved = manifest_of(make_job(count_words_to_text()), prepared="x")
 
     def without(p: tg.Pipeline) -> None:
@@ -160,7 +162,7 @@ def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
         resumed(job, replace(damaged, tasks=(part, *damaged.tasks[1:])), "checkpoint 1")
 
 
-def test_a_stateful_step_with_a_numbered_label_is_to_be_named() -> None:
+def test_a_stateful_step_with_a_numbered_label_is_refused() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | "words" >> tg.Create([("a", 1)])
         pairs | tg.ParDo(Count())
@@ -174,13 +176,13 @@ def test_a_stateful_step_with_a_numbered_label_is_to_be_named() -> None:
 # -- opening a directory
 
 
-def kept(job: Job, folder: Path) -> Job:
+def with_checkpoints_in(job: Job, folder: Path) -> Job:
     return replace(job, settings=replace(job.settings, checkpoints=CheckpointSettings(directory=str(folder))))
 
 
 def checkpointed(job: Job, folder: Path) -> LocalStorage:
     """A directory with one checkpoint of a job."""
-    opened = open_job(kept(job, folder), folder / "unused", "test")
+    opened = open_job(with_checkpoints_in(job, folder), folder / "unused", "test")
     storage = LocalStorage(folder)
     harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch)
     harness.ready()
@@ -192,11 +194,11 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
 
     from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 
-    def right(part: Any) -> Any:
+    def with_actual_sizes(part: Any) -> Any:
         files = tuple((name, len(data), crc32(data)) for name, _, _ in part.handle.files)
         return replace(part, handle=replace(part.handle, files=files))
 
-    made = replace(made, tasks=tuple(map(right, made.tasks)))
+    made = replace(made, tasks=tuple(map(with_actual_sizes, made.tasks)))
     for name, _, _ in made.files():
         storage.write(name, data)
     storage.write(made.name, dumps(made))
@@ -204,18 +206,18 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     return storage
 
 
-def test_a_run_on_a_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+def test_a_run_resumes_from_the_last_checkpoint_in_its_directory(tmp_path: Path) -> None:
     job = make_job(stateful(Count()))
     checkpointed(replace(job, run="first"), tmp_path)
-    opened = open_job(kept(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
     assert opened.resume is not None
     assert opened.resume.origin == f"checkpoint 1 in {tmp_path}"
-    assert opened.resume.next == 3  # the process before may still write its second
+    assert opened.resume.next == 3  # the previous process may still write checkpoint 2
     assert (opened.job.run, opened.epoch, opened.fenced()) == ("first", 2, "")
 
 
-def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
-    job = kept(make_job(stateful(Count())), tmp_path)
+def test_the_previous_run_on_a_directory_is_fenced_off(tmp_path: Path) -> None:
+    job = with_checkpoints_in(make_job(stateful(Count())), tmp_path)
     first = open_job(job, tmp_path / "unused", "test")
     assert first.fenced() == ""
     second = open_job(job, tmp_path / "unused", "test")
@@ -223,20 +225,20 @@ def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
     assert second.fenced() == ""
 
 
-def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has_prepared(tmp_path: Path) -> None:
-    job = kept(make_job(count_words_to_text(str(tmp_path / "out"))), tmp_path / "checkpoints")
+def test_a_process_that_was_presumed_dead_cannot_remove_the_prepared_output_of_its_successor(tmp_path: Path) -> None:
+    job = with_checkpoints_in(make_job(count_words_to_text(str(tmp_path / "out"))), tmp_path / "checkpoints")
     first, second = (open_job(job, tmp_path / "unused", "test").job for _ in range(2))
     assert second.run == first.run
     node = next(step for step in job.plan.steps if step.is_sink).tail
     assert isinstance(node, Write)
     sink: Sink[str] = node.sink.load()
-    left: list[Any] = []
+    stale: list[Any] = []
     pieces: list[Any] = []
-    for process, prepared in ((first, left), (second, pieces)):
+    for process, prepared in ((first, stale), (second, pieces)):
         attempt = sink.attempt(process.output_run, 0)
         attempt.write([process.output_run])
         prepared += attempt.prepare()
-    for run in first.output_runs(1):  # as it was about to, when the other took over
+    for run in first.output_runs(1):  # it was about to, when the other took over
         sink.abort(run)
     sink.commit(second.output_run, pieces, 1)
     (path,) = tmp_path.glob("out-*")
@@ -244,13 +246,13 @@ def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has
     assert first.output_run in second.output_runs(1)
 
 
-def test_what_a_process_wrote_late_is_removed_by_those_that_come_after_its_successor(tmp_path: Path) -> None:
+def test_output_that_a_process_wrote_late_is_removed_by_the_process_after_its_successor(tmp_path: Path) -> None:
     job = make_job(count_words_to_text(str(tmp_path / "out")))
     saved = replace(manifest_of(job), epoch=2)
     node = next(step for step in job.plan.steps if step.is_sink).tail
     assert isinstance(node, Write)
     sink: Sink[str] = node.sink.load()
-    attempt = sink.attempt(job.output_run, 0)  # of the first process, after the second had removed all of its output
+    attempt = sink.attempt(job.output_run, 0)  # by the first process, after the second had removed its output
     attempt.write(["late"])
     attempt.prepare()
     third = replace(job, epoch=3)
@@ -262,7 +264,7 @@ def test_what_a_process_wrote_late_is_removed_by_those_that_come_after_its_succe
     assert list(tmp_path.iterdir()) == []
 
 
-def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:
+def test_epochs_are_claimed_in_ascending_order(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     assert [claim_epoch(storage, "me") for _ in range(3)] == [1, 2, 3]
     assert superseded(storage, 3, "x") == ""
@@ -270,7 +272,7 @@ def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:
 
 
 def finished(folder: Path) -> Job:
-    """A job that has finished in a directory, as it is submitted again."""
+    """A job that has finished in a directory and is submitted again."""
     job = replace(make_job(stateful(Count())), parts={"step 'count'": "1", "option --output": "2"})
     counted = MetricCells({MetricKey("count", "mine", "seen"): 7})
     checkpointed(job, folder).write("job.json", record(job, "finished", counted))
@@ -281,17 +283,17 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {name: LocalStorage(folder).read(name) for name in LocalStorage(folder).list("")}
 
 
-def test_a_finished_job_is_left_alone_and_tells_what_it_counted(tmp_path: Path) -> None:
+def test_a_finished_job_is_left_alone_and_its_metrics_are_returned(tmp_path: Path) -> None:
     job = finished(tmp_path)
     before = contents(tmp_path)
-    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert opened.over is not None
     assert opened.over.counters == {MetricKey("count", "mine", "seen"): 7}
     assert opened.notes == (f"the job in {tmp_path} has finished: nothing is left to do; --begin_anew runs it again",)
     assert contents(tmp_path) == before
 
 
-def test_a_finished_job_of_a_version_that_did_not_record_what_it_was_is_refused(tmp_path: Path) -> None:
+def test_a_finished_job_of_a_version_that_did_not_record_its_fingerprint_is_refused(tmp_path: Path) -> None:
     job = finished(tmp_path)
     fields = json.loads(record(replace(job, id="first"), "finished")) | {"tidegate": 1}
     for later in ("parts", "digest", "metrics"):
@@ -299,13 +301,13 @@ def test_a_finished_job_of_a_version_that_did_not_record_what_it_was_is_refused(
     LocalStorage(tmp_path).write("job.json", json.dumps(fields).encode())
     message = "has finished, and the version of Tidegate that ran it did not record its fingerprint.*--begin_anew"
     with pytest.raises(ResumeError, match=message):
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
 
 
-def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_written(tmp_path: Path) -> None:
+def test_a_finished_job_has_the_output_runs_of_all_its_processes(tmp_path: Path) -> None:
     job = finished(tmp_path)
     epochs = [claim_epoch(LocalStorage(tmp_path), "one of them") for _ in range(3)]
-    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert opened.job.output_runs(epochs[-1])[-3:] == tuple(f"run.{epoch}" for epoch in epochs)
 
 
@@ -319,59 +321,59 @@ def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_writ
         ({"step 'count'": "9", "the version of Python": "3.99"}, "the version of Python is 3.99, and was None"),
     ],
 )
-def test_another_job_than_the_one_that_has_finished_is_refused_with_the_difference(
+def test_a_job_that_differs_from_the_finished_one_is_refused_and_the_difference_is_named(
     tmp_path: Path, parts: dict[str, str], message: str
 ) -> None:
     job = replace(finished(tmp_path), parts=parts)
     before = contents(tmp_path)
     with pytest.raises(ResumeError, match=f"this one is not the same: {message}. Give another"):
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert contents(tmp_path) == before
 
 
-def test_a_finished_job_runs_again_where_that_is_asked_for_and_goes_on_after_a_crash(tmp_path: Path) -> None:
+def test_a_finished_job_runs_again_on_request_and_so_does_its_next_process_after_a_crash(tmp_path: Path) -> None:
     job = finished(tmp_path)
     job = replace(job, parts={}, settings=replace(job.settings, begin_anew=True))
     for epoch in (2, 3):
-        opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        opened = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
         assert (opened.resume, opened.over, opened.job.run, opened.epoch) == (None, None, "second", epoch)
 
 
-def test_a_job_whose_process_died_after_it_had_recorded_the_end_ends_again(tmp_path: Path) -> None:
+def test_a_job_whose_process_died_after_recording_the_end_resumes_in_order_to_end_again(tmp_path: Path) -> None:
     job = make_job(stateful(Count()))
     checkpointed(job, tmp_path).write("job.json", record(job, "finished"))
-    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert opened.resume is not None
     assert opened.notes == ()
 
 
-def test_another_pipeline_s_directory_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:
-    owner = open_job(kept(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
+def test_the_directory_of_another_pipeline_is_refused_and_its_owner_is_not_fenced_off(tmp_path: Path) -> None:
+    owner = open_job(with_checkpoints_in(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
 
     def other(p: tg.Pipeline) -> None:
         numbers = p | "numbers" >> tg.Create([("a", 1)])
         numbers | "another" >> tg.ParDo(Count())
 
     with pytest.raises(ResumeError, match="another pipeline"):
-        open_job(kept(make_job(other), tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(make_job(other), tmp_path), tmp_path / "unused", "test")
     assert owner.fenced() == ""
 
 
-def test_what_does_not_fit_is_refused_before_the_owner_is_fenced_off(tmp_path: Path) -> None:
+def test_incompatible_state_is_refused_before_the_owner_is_fenced_off(tmp_path: Path) -> None:
     job = make_job(stateful(Count()))
     checkpointed(job, tmp_path)
-    owner = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    owner = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     with pytest.raises(ResumeError, match="seen: bag"):
-        open_job(kept(make_job(stateful(CountOther())), tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(make_job(stateful(CountOther())), tmp_path), tmp_path / "unused", "test")
     assert owner.fenced() == ""
 
 
-def test_files_of_checkpoints_that_were_never_completed_stay_until_the_next_is_complete(tmp_path: Path) -> None:
+def test_files_of_incomplete_checkpoints_are_deleted_once_the_next_is_complete(tmp_path: Path) -> None:
     job = make_job(stateful(Count()))
     storage = checkpointed(job, tmp_path)
     storage.write("chk-000002/0.0.1.state", b"left")
     (tmp_path / "chk-000002" / ".0.1.1.state.77.beef.part").write_bytes(b"half")
-    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert storage.list("chk-000002") == ["chk-000002/0.0.1.state"]
     harness = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
     harness.abort_output(harness.ready())
@@ -381,27 +383,29 @@ def test_files_of_checkpoints_that_were_never_completed_stay_until_the_next_is_c
     assert {"chk-000002/.0.1.1.state.77.beef.part", "chk-000002/0.0.1.state"} < set(delete.names)
 
 
-def test_a_job_without_a_directory_keeps_its_checkpoints_in_its_own(tmp_path: Path) -> None:
+def test_a_job_without_a_checkpoint_directory_stores_checkpoints_in_its_run_directory(tmp_path: Path) -> None:
     opened = open_job(make_job(stateful(Count())), tmp_path, "test")
     assert opened.storage is not None
     opened.storage.write("chk-000001/a", b"")
     assert (tmp_path / "checkpoints" / "chk-000001" / "a").exists()
 
 
-def test_a_bounded_job_keeps_none_and_says_what_is_of_no_use(tmp_path: Path) -> None:
-    opened = open_job(kept(make_job(stateful(Count()), batch=True), tmp_path), tmp_path / "unused", "test")
+def test_a_bounded_job_takes_no_checkpoints_and_reports_unused_flags(tmp_path: Path) -> None:
+    opened = open_job(
+        with_checkpoints_in(make_job(stateful(Count()), batch=True), tmp_path), tmp_path / "unused", "test"
+    )
     assert opened.storage is None
     assert "--checkpoint_dir is not used" in opened.notes[0]
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("own", [False, True], ids=["without a directory", "into a new directory"])
-def test_a_job_begins_from_a_savepoint_which_is_then_its_own(tmp_path: Path, own: bool) -> None:
+@pytest.mark.parametrize("with_directory", [False, True], ids=["without a directory", "into a new directory"])
+def test_a_job_starts_from_a_copy_of_a_savepoint(tmp_path: Path, with_directory: bool) -> None:
     saved = tmp_path / "saved"
     job = make_job(stateful(Count()))
     checkpointed(replace(job, run="first"), saved)
     later = replace(job, run="second", settings=replace(job.settings, from_savepoint=str(saved)))
-    if own:
+    if with_directory:
         settings = replace(later.settings, checkpoints=CheckpointSettings(directory=str(tmp_path / "own")))
         later = replace(later, settings=settings)
     opened = open_job(later, tmp_path / "run", "test")
@@ -412,21 +416,21 @@ def test_a_job_begins_from_a_savepoint_which_is_then_its_own(tmp_path: Path, own
     for parts in opened.resume.restore.values():
         for part in parts:
             assert opened.storage.read(part.handle.files[0][0]) == b"0123456789"
-    if own:  # after a crash it goes on from there, and says what is of no use any more
+    if with_directory:  # after a crash it resumes from its own checkpoints, and reports that the flag is not used
         again = open_job(later, tmp_path / "run", "test")
         assert again.resume is not None
         assert again.resume.origin.startswith("checkpoint 1 in")
         assert "--from_savepoint is not used" in again.notes[0]
 
 
-def test_where_there_is_no_savepoint_that_is_said(tmp_path: Path) -> None:
+def test_a_missing_savepoint_is_refused(tmp_path: Path) -> None:
     job = make_job(stateful(Count()), from_savepoint=str(tmp_path / "nothing"))
     with pytest.raises(ResumeError, match="there is no savepoint in"):
         open_job(job, tmp_path / "run", "test")
 
 
 @pytest.mark.parametrize("name", ["file", "file/below"])
-def test_a_directory_that_can_not_be_one_is_refused_by_name(tmp_path: Path, name: str) -> None:
+def test_a_path_that_cannot_be_a_directory_is_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=rf"checkpoints can't be kept in .*{name}: Not a directory"):
-        open_job(kept(make_job(stateful(Count())), tmp_path / name), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(make_job(stateful(Count())), tmp_path / name), tmp_path / "unused", "test")

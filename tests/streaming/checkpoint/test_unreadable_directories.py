@@ -1,6 +1,6 @@
-"""A checkpoint directory that can't be read whole is refused, and nothing in it is changed.
+"""A checkpoint directory of which a part can't be read is refused, and nothing in it is changed.
 
-Where the tests run as root, for whom no mode is an obstacle, a child gives that up before it looks.
+Where the tests run as root, whom no file mode stops, a child process becomes another user first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.checkpoint.test_recovery import Count, checkpointed, kept, stateful
+from tests.streaming.checkpoint.test_recovery import Count, checkpointed, stateful, with_checkpoints_in
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, actions_of_type, make_job
 from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
@@ -38,17 +38,17 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that another user can reach, too."""
-    place = Path(tempfile.mkdtemp(prefix="checkpoints-"))
-    place.chmod(0o777)
-    yield place
-    for path in (place, *place.rglob("*")):
+    """A folder that another user can reach as well."""
+    path_of_folder = Path(tempfile.mkdtemp(prefix="checkpoints-"))
+    path_of_folder.chmod(0o777)
+    yield path_of_folder
+    for path in (path_of_folder, *path_of_folder.rglob("*")):
         path.chmod(0o700)
-    shutil.rmtree(place)
+    shutil.rmtree(path_of_folder)
 
 
-def given_away(folder: Path) -> None:
-    """All of it is the other user's, so that only its modes keep him from it."""
+def give_away(folder: Path) -> None:
+    """Make the other user the owner of everything in the folder, so that only file modes deny access."""
     if os.geteuid() == 0:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, NOBODY, NOBODY)
@@ -80,21 +80,21 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def at_work(folder: Path) -> Job:
-    """A job that has gone on once, from a checkpoint it had."""
+def resumed_job(folder: Path) -> Job:
+    """A job that has resumed once from its checkpoint."""
     job = make_job(stateful(Count()))
     checkpointed(replace(job, id="first", run="first"), folder)
-    open_job(kept(replace(job, id="second"), folder), folder / "unused", "test")
+    open_job(with_checkpoints_in(replace(job, id="second"), folder), folder / "unused", "test")
     return job
 
 
 @pytest.mark.parametrize(
     "name", ["", "epochs", "epochs/000002.base", "chk-000001", "chk-000001/manifest.json", "job.json"]
 )
-def test_what_may_not_be_read_is_refused_by_name_and_left_alone(folder: Path, name: str) -> None:
-    job = kept(at_work(folder), folder)
+def test_an_unreadable_file_is_named_and_nothing_is_changed(folder: Path, name: str) -> None:
+    job = with_checkpoints_in(resumed_job(folder), folder)
     before = contents(folder)
-    given_away(folder)
+    give_away(folder)
     (folder / name).chmod(0)
     error = as_nobody(lambda: open_job(job, folder / "unused", "test"))
     (folder / name).chmod(0o700)
@@ -104,20 +104,20 @@ def test_what_may_not_be_read_is_refused_by_name_and_left_alone(folder: Path, na
 
 
 @pytest.mark.parametrize("name", ["chk-000001", "chk-000001/manifest.json"])
-def test_a_newer_checkpoint_that_may_not_be_read_is_not_passed_over_for_an_older_one(folder: Path, name: str) -> None:
-    job = at_work(folder)
+def test_an_unreadable_checkpoint_is_not_skipped_for_an_older_one(folder: Path, name: str) -> None:
+    job = resumed_job(folder)
     older = LocalStorage(folder).read("chk-000001/manifest.json")
     shutil.copytree(folder / "chk-000001", folder / "chk-000002")
     (folder / "chk-000002" / "manifest.json").write_bytes(older)
-    given_away(folder)
+    give_away(folder)
     newer = folder / name.replace("1", "2")
     newer.chmod(0)
-    assert str(newer) in as_nobody(lambda: open_job(kept(job, folder), folder / "unused", "test"))
+    assert str(newer) in as_nobody(lambda: open_job(with_checkpoints_in(job, folder), folder / "unused", "test"))
 
 
-def test_a_savepoint_that_may_not_be_read_is_refused_by_name(folder: Path) -> None:
-    job = at_work(folder)
-    given_away(folder)
+def test_an_unreadable_savepoint_is_refused_by_name(folder: Path) -> None:
+    job = resumed_job(folder)
+    give_away(folder)
     (folder / "chk-000001").chmod(0)
     later = replace(job, settings=replace(job.settings, from_savepoint=str(folder)))
     error = as_nobody(lambda: open_job(later, folder / "run", "test"))
@@ -126,7 +126,7 @@ def test_a_savepoint_that_may_not_be_read_is_refused_by_name(folder: Path) -> No
 
 @contextmanager
 def no_more_files() -> Iterator[None]:
-    """Inside, this process can open none."""
+    """Let this process open no further file."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
     try:
@@ -135,23 +135,23 @@ def no_more_files() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_who_can_open_no_more_files_does_not_take_a_directory_for_empty(tmp_path: Path) -> None:
-    job = at_work(tmp_path)
+def test_a_directory_is_not_taken_for_empty_when_no_more_files_can_be_opened(tmp_path: Path) -> None:
+    job = resumed_job(tmp_path)
     before = contents(tmp_path)
     with no_more_files(), pytest.raises(RunError, match=f"Too many open files: {tmp_path}"):
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert contents(tmp_path) == before
 
 
-def test_a_folder_behind_a_link_is_looked_into(tmp_path: Path) -> None:
-    at_work(tmp_path / "here")
+def test_a_checkpoint_behind_a_symbolic_link_is_found(tmp_path: Path) -> None:
+    resumed_job(tmp_path / "here")
     (tmp_path / "here" / "chk-000001").rename(tmp_path / "elsewhere")
     (tmp_path / "here" / "chk-000001").symlink_to(tmp_path / "elsewhere")
     manifest, _ = latest(LocalStorage(tmp_path / "here"), thorough=True)
     assert manifest is not None
 
 
-def test_a_store_that_can_not_be_listed_is_not_empty() -> None:
+def test_a_store_that_cannot_be_listed_is_not_taken_for_empty() -> None:
     fsspec = pytest.importorskip("fsspec")
     from fsspec.implementations.memory import MemoryFileSystem
 
@@ -173,44 +173,44 @@ def test_a_store_that_can_not_be_listed_is_not_empty() -> None:
         storage.list("")
 
 
-# -- a job that is known no more
+# -- directories without the record of their job
 
 
 def test_checkpoints_without_a_record_are_refused_and_left_alone(tmp_path: Path) -> None:
-    job = at_work(tmp_path)
+    job = resumed_job(tmp_path)
     (tmp_path / "job.json").unlink()
     before = contents(tmp_path)
     with pytest.raises(ManifestError, match=r"has checkpoints \(chk-000001\), but no job.json") as raised:
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
     assert "--begin_anew --discard_state" in str(raised.value)
     assert contents(tmp_path) == before
 
 
-def test_so_are_epochs_that_went_on_from_a_checkpoint(tmp_path: Path) -> None:
-    job = at_work(tmp_path)
+def test_epochs_of_a_resumed_run_without_a_record_are_refused(tmp_path: Path) -> None:
+    job = resumed_job(tmp_path)
     (tmp_path / "job.json").unlink()
     shutil.rmtree(tmp_path / "chk-000001")
     with pytest.raises(ManifestError, match=r"has epochs/000002.base, of a run that resumed"):
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
 
 
-def test_a_process_that_died_before_it_did_anything_is_no_job(tmp_path: Path) -> None:
+def test_an_epoch_without_a_checkpoint_does_not_count_as_a_job(tmp_path: Path) -> None:
     LocalStorage(tmp_path).create("epochs/000001", b"{}")
-    opened = open_job(kept(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
+    opened = open_job(with_checkpoints_in(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
     assert (opened.resume, opened.epoch) == (None, 2)
 
 
-def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
-    job = at_work(tmp_path)
+def test_state_is_discarded_only_by_both_flags_together(tmp_path: Path) -> None:
+    job = resumed_job(tmp_path)
     job = replace(job, settings=replace(job.settings, begin_anew=True))
     with pytest.raises(ResumeError, match=r"has not finished.*--begin_anew --discard_state discards its state"):
-        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
-    given_up = replace(job, id="third", run="third", settings=replace(job.settings, discard_state=True))
-    opened = open_job(kept(given_up, tmp_path), tmp_path / "unused", "test")
+        open_job(with_checkpoints_in(job, tmp_path), tmp_path / "unused", "test")
+    discarding = replace(job, id="third", run="third", settings=replace(job.settings, discard_state=True))
+    opened = open_job(with_checkpoints_in(discarding, tmp_path), tmp_path / "unused", "test")
     assert (opened.resume, opened.job.run) == (None, "third")
-    assert (tmp_path / "chk-000001" / "manifest.json").exists()  # until there is another
-    assert latest(LocalStorage(tmp_path)) == (None, [])  # but nobody goes on from it
-    again = open_job(kept(given_up, tmp_path), tmp_path / "unused", "test")
+    assert (tmp_path / "chk-000001" / "manifest.json").exists()  # until there is a later one
+    assert latest(LocalStorage(tmp_path)) == (None, [])  # but no job resumes from it
+    again = open_job(with_checkpoints_in(discarding, tmp_path), tmp_path / "unused", "test")
     assert (again.resume, again.job.run) == (None, "third")
     harness = CoordinatorHarness(again.job, again.resume, again.epoch, again.first, again.leftovers)
     harness.ready()
@@ -221,16 +221,16 @@ def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
     assert delete.names[0] == "chk-000001/manifest.json"
 
 
-# -- whose it is, while a job is at work
+# -- ownership of the directory while a job runs
 
 
-def owned(folder: Path) -> tuple[Opened, Ownership]:
-    opened = open_job(kept(make_job(stateful(Count())), folder), folder / "unused", "test")
+def own_directory(folder: Path) -> tuple[Opened, Ownership]:
+    opened = open_job(with_checkpoints_in(make_job(stateful(Count())), folder), folder / "unused", "test")
     return opened, Ownership(opened, open_storage)
 
 
-def test_who_can_not_see_the_epochs_changes_nothing(tmp_path: Path) -> None:
-    _, ownership = owned(tmp_path)
+def test_nothing_is_deleted_while_the_epochs_cannot_be_read(tmp_path: Path) -> None:
+    _, ownership = own_directory(tmp_path)
     (tmp_path / "chk-000001").mkdir()
     (tmp_path / "chk-000001" / "0.0.1.data").touch()
     with no_more_files():
@@ -241,9 +241,9 @@ def test_who_can_not_see_the_epochs_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "chk-000001").exists()
 
 
-def test_what_the_next_process_has_written_meanwhile_is_not_removed_with_a_failed_checkpoint(tmp_path: Path) -> None:
-    """It takes the next number after the last manifest, as the failed checkpoints of the one before did."""
-    _, ownership = owned(tmp_path)
+def test_files_of_the_next_process_are_not_deleted_with_those_of_a_failed_checkpoint(tmp_path: Path) -> None:
+    """The next process numbers its checkpoints from the last manifest on, as this one did its failed checkpoints."""
+    _, ownership = own_directory(tmp_path)
     storage = LocalStorage(tmp_path)
     for number in (1, 2):
         storage.write(f"chk-00000{number}/0.0.1.data", b"failed")
@@ -255,16 +255,16 @@ def test_what_the_next_process_has_written_meanwhile_is_not_removed_with_a_faile
     assert storage.list("chk-000002")[-1] == "chk-000002/0.0.1000001.data"
 
 
-def test_a_run_whose_epoch_is_gone_does_not_know_that_it_is_still_its(tmp_path: Path) -> None:
-    _, ownership = owned(tmp_path)
+def test_a_run_whose_epoch_has_vanished_does_not_claim_ownership(tmp_path: Path) -> None:
+    _, ownership = own_directory(tmp_path)
     (tmp_path / "epochs").rename(tmp_path / "elsewhere")
     assert "epochs/000001, by which this run owns the checkpoints" in str(ownership.lost())
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_a_manifest_that_another_has_written_is_left_alone(tmp_path: Path, taken_over: bool) -> None:
-    """It ends this run if the other has taken over. One that was fenced off before costs only the checkpoint."""
-    _, ownership = owned(tmp_path)
+def test_a_manifest_of_another_process_is_left_alone(tmp_path: Path, taken_over: bool) -> None:
+    """If the other process has taken over, this run ends. If it was itself fenced off, only the checkpoint fails."""
+    _, ownership = own_directory(tmp_path)
     if taken_over:
         LocalStorage(tmp_path).create("epochs/000002", b"{}")
     LocalStorage(tmp_path).write("chk-000001/manifest.json", b"another's")
@@ -276,17 +276,17 @@ def test_a_manifest_that_another_has_written_is_left_alone(tmp_path: Path, taken
     assert LocalStorage(tmp_path).read("chk-000001/manifest.json") == b"another's"
 
 
-def test_a_manifest_that_was_stored_twice_by_a_client_that_tries_again_is_in_place(tmp_path: Path) -> None:
-    _, ownership = owned(tmp_path)
+def test_storing_the_same_manifest_again_in_a_retry_succeeds(tmp_path: Path) -> None:
+    _, ownership = own_directory(tmp_path)
     LocalStorage(tmp_path).write("chk-000001/manifest.json", b"own")
     assert outcome(ownership.store(Store(1, "chk-000001/manifest.json", b"own"))) == Stored(1)
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
-def test_a_manifest_is_withdrawn_when_it_is_known_that_nobody_has_gone_on_from_it(
+def test_a_manifest_is_withdrawn_only_once_it_is_certain_that_no_process_has_resumed_from_it(
     tmp_path: Path, taken_over: bool
 ) -> None:
-    _, ownership = owned(tmp_path)
+    _, ownership = own_directory(tmp_path)
     manifest = tmp_path / "chk-000001" / "manifest.json"
     LocalStorage(tmp_path).write("chk-000001/manifest.json", b"own")
     with no_more_files():
@@ -298,8 +298,8 @@ def test_a_manifest_is_withdrawn_when_it_is_known_that_nobody_has_gone_on_from_i
     assert isinstance(lost, Fenced) == manifest.exists() == taken_over
 
 
-def test_a_run_that_was_fenced_off_does_not_record_that_it_is_over(tmp_path: Path) -> None:
-    _, ownership = owned(tmp_path)
+def test_a_fenced_off_run_does_not_record_its_end(tmp_path: Path) -> None:
+    _, ownership = own_directory(tmp_path)
     before = (tmp_path / "job.json").read_bytes()
     LocalStorage(tmp_path).create("epochs/000002", b"{}")
     assert isinstance(outcome(ownership.store(Store(0, "job.json", b"over"))), Fenced)

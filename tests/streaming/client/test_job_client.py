@@ -1,4 +1,4 @@
-"""Runs as their authors see them: real processes, from the script to what it prints."""
+"""Runs as their authors see them: real processes, from the script to its output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def script(tmp_path: Path, text: str, *args: str, **kwargs: Any) -> subprocess.C
 HEAD = "import sys\nimport tidegate as tg\n"
 
 
-def test_a_bounded_run_is_over_when_run_returns_and_has_counted() -> None:
+def test_a_bounded_run_has_ended_when_run_returns_and_has_metrics() -> None:
     p = tg.Pipeline(runner="streaming")
     _ = (
         p
@@ -65,7 +65,7 @@ def test_a_bounded_run_is_over_when_run_returns_and_has_counted() -> None:
     assert result.metrics().counter("elements_out", step="split") == 3
 
 
-def test_functions_print_where_the_script_prints(tmp_path: Path) -> None:
+def test_functions_print_to_the_output_of_the_script(tmp_path: Path) -> None:
     done = script(
         tmp_path,
         HEAD + "print('before')\n"
@@ -104,7 +104,7 @@ with tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=3
     assert sorted(done.stdout.splitlines()) == ["Key a ['apple', 'avocado']", "Key b ['beet']"]
 
 
-def test_a_run_without_options_imports_no_model_of_them(tmp_path: Path) -> None:
+def test_a_run_without_options_imports_neither_pydantic_nor_numpy(tmp_path: Path) -> None:
     done = script(
         tmp_path,
         HEAD + "with tg.Pipeline(runner='streaming') as p:\n"
@@ -125,7 +125,7 @@ def test_the_authors_error_is_raised_with_step_and_element_and_no_frames_of_the_
     assert not [frame for frame in caught.traceback if Path(frame.path).is_relative_to(engine)]
 
 
-def test_elements_that_cannot_travel_name_the_step() -> None:
+def test_an_element_that_cannot_be_pickled_is_an_error_that_names_the_step() -> None:
     import threading
 
     p = tg.Pipeline(runner="streaming")
@@ -134,7 +134,7 @@ def test_elements_that_cannot_travel_name_the_step() -> None:
         p.run()
 
 
-def test_values_that_cannot_travel_name_the_step_before_anything_runs() -> None:
+def test_a_value_that_cannot_be_pickled_is_refused_by_step_before_anything_runs() -> None:
     import threading
 
     p = TestPipeline("streaming")  # it forks no job
@@ -143,7 +143,7 @@ def test_values_that_cannot_travel_name_the_step_before_anything_runs() -> None:
         p.run()
 
 
-def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: Path) -> None:
+def test_a_stateful_step_without_a_name_is_refused_where_checkpoints_are_taken(tmp_path: Path) -> None:
     p = tg.Pipeline(runner="streaming", options=job_options(f"--checkpoint_dir={tmp_path}"))
     for _ in range(2):
         _ = counted_without_names(p)
@@ -158,7 +158,7 @@ def counted_without_names(p: tg.Pipeline) -> Any:
     return numbers | tg.GroupByKey()
 
 
-def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
+def test_an_unbounded_run_reports_metrics_while_it_runs_and_can_be_cancelled() -> None:
     p = tg.Pipeline(runner="streaming", options=job_options())
     windowed_counts(p)
     result: Any = p.run()
@@ -170,7 +170,7 @@ def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
     assert result._job._process.wait() == 0
 
 
-def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_takes_a_savepoint_and_continues(tmp_path: Path) -> None:
     p = tg.Pipeline(runner="streaming", options=job_options())
     windowed_counts(p)
     result: Any = p.run()
@@ -184,7 +184,7 @@ def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
         result.savepoint(str(tmp_path / "another"))
 
 
-def test_a_run_for_some_time_ends_by_itself() -> None:
+def test_a_run_with_a_duration_ends_by_itself() -> None:
     p = tg.Pipeline(runner="streaming", options=job_options("--run_for=2s"))
     windowed_counts(p)
     result = p.run()
@@ -203,28 +203,28 @@ print(p.run().wait_until_finish())
 """
 
 
-def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_run_cleanly_and_the_next_run_reports_that_it_resumes(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(INTERRUPTED)
-    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[3])])
-    said = []
+    import_paths = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[3])])
+    stderr = []
     for _ in range(2):
         with subprocess.Popen(
-            [sys.executable, str(tmp_path / "script.py"), f"--checkpoint_dir={tmp_path / 'kept'}"],
+            [sys.executable, str(tmp_path / "script.py"), f"--checkpoint_dir={tmp_path / 'checkpoints'}"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env={**os.environ, "PYTHONPATH": places},
+            env={**os.environ, "PYTHONPATH": import_paths},
             start_new_session=True,
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "fired\n"
-            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its processes hear it
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does, to all processes of the group
             output, errors = process.communicate()
         assert output.splitlines()[-1] == "PipelineState.CANCELLED"
         assert "Traceback" not in errors
-        said.append(errors)
-    assert "resuming" not in said[0]
-    assert "resuming from checkpoint" in said[1]
+        stderr.append(errors)
+    assert "resuming" not in stderr[0]
+    assert "resuming from checkpoint" in stderr[1]
 
 
 def children(pid: int) -> list[int]:
@@ -241,46 +241,46 @@ def kill_worker(job: Any) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 @pytest.mark.parametrize("kill", [kill_job, kill_worker])
-def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoint(
+def test_a_killed_process_is_replaced_and_the_job_resumes_from_its_last_checkpoint(
     tmp_path: Path, kill: Callable[[Any], None]
 ) -> None:
     p = tg.Pipeline()
     windowed_counts(p)
-    told = ReportLog()
-    flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--checkpoint_dir={tmp_path / 'kept'}"]
-    job = start_job(p, *flags, on_report=told)
+    log = ReportLog()
+    flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--checkpoint_dir={tmp_path / 'checkpoints'}"]
+    job = start_job(p, *flags, on_report=log)
     directory = job.submitted.directory
     try:
-        follow_until(job, lambda: bool(told.checkpoints) and elements_out(job, "count") > 0)
+        follow_until(job, lambda: bool(log.checkpoints) and elements_out(job, "count") > 0)
         kill(job)
-        follow_until(job, lambda: any("resuming from checkpoint" in text for text in told.texts))
-        before = max(told.checkpoints)
-        follow_until(job, lambda: max(told.checkpoints) > before)
+        follow_until(job, lambda: any("resuming from checkpoint" in text for text in log.texts))
+        before = max(log.checkpoints)
+        follow_until(job, lambda: max(log.checkpoints) > before)
     finally:
         job.close()
-    # The workers of a process that was killed may yet write where it was.
+    # The workers of a killed process may still write to its directory.
     assert (job.submitted.directory != directory) == (kill is kill_job)
     assert not Path(job.submitted.directory).exists()
 
 
-def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path: Path) -> None:
+def test_a_savepoint_fails_when_the_process_that_takes_it_dies(tmp_path: Path) -> None:
     p = tg.Pipeline()
     windowed_counts(p)
-    told = ReportLog()
-    job = start_job(p, "--checkpoint_interval=50ms", f"--checkpoint_dir={tmp_path / 'kept'}", on_report=told)
+    log = ReportLog()
+    job = start_job(p, "--checkpoint_interval=50ms", f"--checkpoint_dir={tmp_path / 'checkpoints'}", on_report=log)
     try:
-        follow_until(job, lambda: bool(told.checkpoints))
+        follow_until(job, lambda: bool(log.checkpoints))
         os.kill(job._process.pid, signal.SIGSTOP)
         job.send(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
         kill_job(job)
-        follow_until(job, lambda: any("resuming from checkpoint" in text for text in told.texts))
+        follow_until(job, lambda: any("resuming from checkpoint" in text for text in log.texts))
     finally:
         job.close()
-    (report,) = [r for r in told.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]
+    (report,) = [r for r in log.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]
     assert report.error == "the job's process has died before the savepoint was complete"
 
 
-def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:
+def test_a_job_without_checkpoint_directory_fails_when_its_process_is_killed() -> None:
     p = tg.Pipeline()
     windowed_counts(p)
     job = start_job(p)
@@ -295,7 +295,7 @@ def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> No
     assert not Path(job.submitted.directory).exists()
 
 
-def test_a_job_whose_process_is_killed_by_a_realtime_signal_says_by_which() -> None:
+def test_the_error_of_a_job_names_the_realtime_signal_that_killed_its_process() -> None:
     p = tg.Pipeline()
     windowed_counts(p)
     job = start_job(p)
@@ -313,7 +313,7 @@ def test_every_signal_has_a_name(number: int) -> None:
     assert re.fullmatch(r"SIG[A-Z]+\d*([+]\d+)?|signal \d+", signal_name(number))
 
 
-STANDING_IN = """
+STUB_PROCESS = """
 import os, pickle, socket, sys
 sys.path[:] = sys.argv[3:]
 from tidegate.runners.streaming.protocol import coordinator_io
@@ -329,72 +329,74 @@ exec(sys.argv[2])
 """
 
 
-def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) -> JobClient:
-    """A job whose process says something, runs these lines, and ends when nobody holds the pipe any more."""
+def start_stub(monkeypatch: pytest.MonkeyPatch, lines: str, hold: int) -> JobClient:
+    """Start a job whose process sends a report, runs these lines, and exits when the pipe's other end is closed."""
 
-    def started(*_: object) -> tuple[subprocess.Popen[bytes], Link]:
+    def start_process(*_: object) -> tuple[subprocess.Popen[bytes], Link]:
         ours, theirs = pair()
-        lines = f"{last_words}\nos.read({held}, 1)"
-        command = [sys.executable, "-c", STANDING_IN, str(theirs.fileno()), lines, *sys.path]
+        program = f"{lines}\nos.read({hold}, 1)"
+        command = [sys.executable, "-c", STUB_PROCESS, str(theirs.fileno()), program, *sys.path]
         with theirs:
-            return subprocess.Popen(command, pass_fds=[theirs.fileno(), held]), Link(ours)
+            return subprocess.Popen(command, pass_fds=[theirs.fileno(), hold]), Link(ours)
 
-    monkeypatch.setattr("tidegate.runners.streaming.client.job_client._start_process", started)
+    monkeypatch.setattr("tidegate.runners.streaming.client.job_client._start_process", start_process)
     p = tg.Pipeline()
     windowed_counts(p)
     return start_job(p)
 
 
-def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_then(
+def test_a_job_ends_with_its_process_and_waiting_for_it_can_time_out_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    held, holding = os.pipe()
+    hold, release = os.pipe()
     finish = 'client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("finished"))])\nclient.wait_until_sent()'
-    job = stood_in_for(monkeypatch, finish, held)
-    told = ReportLog()
-    job.on_report = told
+    job = start_stub(monkeypatch, finish, hold)
+    log = ReportLog()
+    job.on_report = log
     while job._finish is None:
         job.link.wait(60)
         job.receive()
     assert job._process.returncode is None
-    assert (job.ended, told.all) == (False, [coordinator_io.Report("running", "first words")])
+    assert (job.ended, log.all) == (False, [coordinator_io.Report("running", "first words")])
     assert not job.wait(0.01)
-    os.close(holding)
+    os.close(release)
     assert job.wait()
-    assert (job.state, told.all[-1]) == ("finished", coordinator_io.Finish("finished"))
+    assert (job.state, log.all[-1]) == ("finished", coordinator_io.Finish("finished"))
     assert job._process.wait() == 0
     job.close()
-    os.close(held)
+    os.close(hold)
 
 
-def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    held, holding = os.pipe()
-    job = stood_in_for(monkeypatch, "client.wait_until_sent(); sock.send(b'no frame at all')", held)
-    told = ReportLog()
-    job.on_report = told
+def test_a_job_process_that_sends_an_invalid_message_is_killed_and_the_job_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hold, release = os.pipe()
+    job = start_stub(monkeypatch, "client.wait_until_sent(); sock.send(b'no frame at all')", hold)
+    log = ReportLog()
+    job.on_report = log
     job.wait()
-    assert told.all == [coordinator_io.Report("running", "first words"), coordinator_io.Finish("failed")]
+    assert log.all == [coordinator_io.Report("running", "first words"), coordinator_io.Finish("failed")]
     assert str(job.error) == (
         "the job's process has died (killed because it sent an invalid message: a frame has the unknown kind 110), "
         "and its workers with it"
     )
     job.close()
-    os.close(held)
-    os.close(holding)
+    os.close(hold)
+    os.close(release)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_a_job_goes_on_without_checkpoint_directory_when_a_worker_is_killed() -> None:
+def test_a_job_without_checkpoint_directory_recovers_from_a_killed_worker() -> None:
     p = tg.Pipeline()
     windowed_counts(p)
-    told = ReportLog()
-    job = start_job(p, "--checkpoint_interval=50ms", "--restart_delay=10ms", on_report=told)
+    log = ReportLog()
+    job = start_job(p, "--checkpoint_interval=50ms", "--restart_delay=10ms", on_report=log)
     try:
-        follow_until(job, lambda: bool(told.checkpoints))
+        follow_until(job, lambda: bool(log.checkpoints))
         kill_worker(job)
-        follow_until(job, lambda: any("killed by SIGKILL" in text and "resuming" in text for text in told.texts))
-        last = max(told.checkpoints)
-        follow_until(job, lambda: max(told.checkpoints) > last)
+        follow_until(job, lambda: any("killed by SIGKILL" in text and "resuming" in text for text in log.texts))
+        last = max(log.checkpoints)
+        follow_until(job, lambda: max(log.checkpoints) > last)
     finally:
         job.close()
     assert not Path(job.submitted.directory).exists()
@@ -406,11 +408,11 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
     p = tg.Pipeline()
     windowed_counts(p)
     path = tmp_path / "metrics.jsonl"
-    told = ReportLog()
+    log = ReportLog()
     flags = [f"--metrics_file={path}", "--metrics_interval=10ms", "--checkpoint_interval=50ms"]
-    job = start_job(p, *flags, on_report=told)
+    job = start_job(p, *flags, on_report=log)
     try:
-        follow_until(job, lambda: len(told.checkpoints) > 1 and elements_out(job, "count") > 0 and len(job.tasks) == 4)
+        follow_until(job, lambda: len(log.checkpoints) > 1 and elements_out(job, "count") > 0 and len(job.tasks) == 4)
     finally:
         job.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -423,7 +425,9 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
     assert any(line["watermark"] and line["watermark"].startswith("1970-01-01T00:") for line in tasks)
 
 
-def test_a_backend_whose_package_is_missing_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_without_its_package_is_refused_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     p = tg.Pipeline(runner="streaming", options=job_options("--state_backend=rocksdb"))
     p | tg.Create([1]) | tg.Map(print)
@@ -431,7 +435,7 @@ def test_a_backend_whose_package_is_missing_is_refused_with_what_to_install(monk
         p.run()
 
 
-UNFIT = """
+UNPICKLABLE_STATE = """
 import threading
 
 class Keeps(tg.DoFn):
@@ -449,7 +453,7 @@ with tg.Pipeline(options=[*flags, *sys.argv[1:]]) as p:
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 def test_state_that_cannot_be_pickled_names_its_step(tmp_path: Path, backend: str) -> None:
-    done = script(tmp_path, HEAD + UNFIT, "--state_backend", backend)
+    done = script(tmp_path, HEAD + UNPICKLABLE_STATE, "--state_backend", backend)
     assert done.returncode == 1
     assert "PicklingError: the state of this step can't be pickled" in done.stderr
     assert "cannot pickle '_thread.lock' object" in done.stderr

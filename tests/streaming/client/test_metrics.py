@@ -19,7 +19,7 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 
-def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
+def metrics_after(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
     """The metrics after these messages, by step and name."""
     observed = MetricsObserver(make_job(count_words_to_text()).plan)
     for message in messages:
@@ -35,38 +35,38 @@ def status(index: int, **facts: Any) -> TaskStatus:
     return TaskStatus(TaskId(0, index), **(given | facts), state="running")
 
 
-def test_each_step_has_what_its_tasks_did_together() -> None:
+def test_the_metrics_of_a_step_combine_those_of_its_tasks() -> None:
     one = status(0, records_in=3, records_out=5, busy=1.0, idle=1.0, watermark=90 * SECOND)
     other = status(1, records_in=4, records_out=6, backpressured=2.0, watermark=80 * SECOND)
-    found = seen(Progress((one, other), MetricCells()))
+    metrics = metrics_after(Progress((one, other), MetricCells()))
     for step in ("words", "pairs"):
-        assert [found[step, name] for name in ("records_in", "records_out")] == [7, 11]
-        assert [found[step, name] for name in ("busy", "idle", "backpressured")] == [0.25, 0.25, 0.5]
-        assert found[step, "watermark"] == tg.Timestamp(80)
-        assert found[step, "watermark_lag"] == 20.0
+        assert [metrics[step, name] for name in ("records_in", "records_out")] == [7, 11]
+        assert [metrics[step, name] for name in ("busy", "idle", "backpressured")] == [0.25, 0.25, 0.5]
+        assert metrics[step, "watermark"] == tg.Timestamp(80)
+        assert metrics[step, "watermark_lag"] == 20.0
 
 
-def test_no_watermark_is_reported_where_none_is_known() -> None:
-    found = seen(Progress((status(0, watermark=90 * SECOND), status(1)), MetricCells()))
-    assert ("words", "busy") in found
-    assert ("words", "watermark") not in found
+def test_no_watermark_is_reported_while_that_of_a_task_is_unknown() -> None:
+    metrics = metrics_after(Progress((status(0, watermark=90 * SECOND), status(1)), MetricCells()))
+    assert ("words", "busy") in metrics
+    assert ("words", "watermark") not in metrics
 
 
 def test_a_task_whose_inputs_are_idle_or_have_ended_does_not_hold_the_watermark_of_its_stage() -> None:
     behind = status(0, watermark=80 * SECOND)
     without_split = replace(status(1), quiescent=True)
     ended = replace(status(2, watermark=MAX_MICROS), quiescent=True)
-    found = seen(Progress((behind, without_split, ended), MetricCells()))
-    assert found["words", "watermark"] == tg.Timestamp(80)
-    resting = replace(behind, quiescent=True)
-    found = seen(Progress((resting, without_split), MetricCells()))
-    assert found["words", "watermark"] == tg.Timestamp(80)  # as far as it had come
-    found = seen(Progress((resting, without_split, ended), MetricCells()))
-    assert ("words", "watermark") not in found
+    metrics = metrics_after(Progress((behind, without_split, ended), MetricCells()))
+    assert metrics["words", "watermark"] == tg.Timestamp(80)
+    idle = replace(behind, quiescent=True)
+    metrics = metrics_after(Progress((idle, without_split), MetricCells()))
+    assert metrics["words", "watermark"] == tg.Timestamp(80)  # the last one that is known
+    metrics = metrics_after(Progress((idle, without_split, ended), MetricCells()))
+    assert ("words", "watermark") not in metrics
 
 
-def test_checkpoints_and_restarts_are_the_jobs() -> None:
-    found = seen(
+def test_checkpoints_and_restarts_are_metrics_of_the_job() -> None:
+    metrics = metrics_after(
         Report("running", "going on"),
         CheckpointReport(1, 0.5, 1000, 0.1, 0.2),
         CheckpointReport(2, 0.1, 0, 0.0, 0.0, "it took too long"),
@@ -74,7 +74,7 @@ def test_checkpoints_and_restarts_are_the_jobs() -> None:
         CheckpointReport(3, 0.3, 2000, 0.0, 0.0, savepoint="there"),
         Report("restarting", "a worker has gone"),
     )
-    assert found == {
+    assert metrics == {
         ("", "checkpoints"): 2,
         ("", "checkpoints_failed"): 1,
         ("", "restarts"): 1,
@@ -87,7 +87,7 @@ def test_checkpoints_and_restarts_are_the_jobs() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_run_has_them_in_its_metrics() -> None:
+def test_a_run_has_the_metrics_of_its_tasks_and_checkpoints() -> None:
     p = tg.Pipeline()
     windowed_counts(p)
     reports = ReportLog()

@@ -15,21 +15,21 @@ ID = ChannelId(0, 0, 0)
 
 
 class Wire:
-    """Both ends; what the sender sends arrives when it is delivered."""
+    """Both ends of a channel; sent items arrive when the test delivers them."""
 
     def __init__(self, credit: int = 2, block_size: int = 4) -> None:
-        self.under_way: list[Item] = []
+        self.in_flight: list[Item] = []
         self.most = 0
         self.output = OutputChannel(ID, credit, block_size, self._send)
         self.input = InputChannel(ID, credit, lambda n: self.output.grant(n))
 
     def _send(self, items: list[Item]) -> None:
-        self.under_way += items
-        waiting = sum(isinstance(item, Block) for item in [*self.under_way, *self.input._items])
+        self.in_flight += items
+        waiting = sum(isinstance(item, Block) for item in [*self.in_flight, *self.input._items])
         self.most = max(self.most, waiting)
 
     def deliver(self) -> None:
-        items, self.under_way = self.under_way, []
+        items, self.in_flight = self.in_flight, []
         self.input.put(items)
 
     def drain(self) -> list[Item]:
@@ -45,44 +45,44 @@ def values(items: list[Item]) -> list[int]:
     return [value for item in items if isinstance(item, Block) for value in item.values]
 
 
-def test_small_blocks_wait_until_together_they_are_a_full_one() -> None:
+def test_small_blocks_wait_until_they_add_up_to_a_full_one() -> None:
     wire = Wire(block_size=4)
     wire.output.add(Block([1, 2]), 100)
-    assert wire.under_way == []
+    assert wire.in_flight == []
     assert wire.output.since == 100
     wire.output.add(Block([3, 4]), 150)
-    assert values(wire.under_way) == [1, 2, 3, 4]
-    assert len(wire.under_way) == 1
+    assert values(wire.in_flight) == [1, 2, 3, 4]
+    assert len(wire.in_flight) == 1
     assert wire.output.since is None
 
 
-def test_a_mark_waits_with_the_elements_before_it_and_gives_way_to_a_later_one() -> None:
+def test_a_status_waits_with_the_elements_before_it_and_is_replaced_by_a_later_one() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
     wire.output.send_status(CollectionStatus(5), 0)
     wire.output.send_status(CollectionStatus(9), 0)
     wire.output.flush()
-    assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
-    assert wire.under_way[1] == CollectionStatus(9)
+    assert [type(item) for item in wire.in_flight] == [Block, CollectionStatus]
+    assert wire.in_flight[1] == CollectionStatus(9)
 
 
-def test_the_end_of_a_collection_leaves_at_once() -> None:
+def test_the_end_of_a_collection_is_sent_at_once() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
     wire.output.send_status(CollectionStatus(ended=True), 0)
-    assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
+    assert [type(item) for item in wire.in_flight] == [Block, CollectionStatus]
 
 
-def test_without_credit_blocks_stay_and_events_behind_them_too() -> None:
+def test_blocks_without_credit_and_events_behind_them_are_not_sent() -> None:
     wire = Wire(credit=1, block_size=1)
     wire.output.add(Block([1]), 0)
     wire.output.add(Block([2]), 0)
     wire.output.barrier(Barrier(1))
-    assert values(wire.under_way) == [1]
+    assert values(wire.in_flight) == [1]
     assert wire.output.full
     assert wire.output.all_full == {wire.output.id}
     wire.output.grant(1)
-    assert wire.under_way[-1] == Barrier(1)
+    assert wire.in_flight[-1] == Barrier(1)
     assert not wire.output.full
     assert not wire.output.all_full
 
@@ -91,16 +91,16 @@ def test_an_event_needs_no_credit() -> None:
     wire = Wire(credit=1, block_size=1)
     wire.output.add(Block([1]), 0)
     wire.output.barrier(Barrier(1))
-    assert wire.under_way[-1] == Barrier(1)
+    assert wire.in_flight[-1] == Barrier(1)
 
 
-def test_an_unaligned_barrier_overtakes_what_waits_for_credit_and_says_what_that_was() -> None:
+def test_an_unaligned_barrier_overtakes_blocks_that_wait_for_credit_and_returns_them() -> None:
     wire = Wire(credit=1, block_size=1)
     for n in range(4):
         wire.output.add(Block([n]), 0)
     overtaken = wire.output.overtake(Barrier(1, unaligned=True))
     assert values(list(overtaken)) == [1, 2, 3]
-    assert wire.under_way[-1] == Barrier(1, unaligned=True)
+    assert wire.in_flight[-1] == Barrier(1, unaligned=True)
     assert values(wire.drain()) == [0, 1, 2, 3]
 
 
@@ -117,10 +117,10 @@ def test_blocks_that_a_barrier_overtakes_at_the_receiver_are_recorded_until_it_a
     wire.deliver()
     assert values(list(recorded)) == [1, 2]
     assert done == [True]
-    assert [type(item) for item in wire.drain()] == [Block, Block, Block], "the barrier itself is not taken any more"
+    assert [type(item) for item in wire.drain()] == [Block, Block, Block], "the barrier itself is not taken"
 
 
-def test_blocks_put_back_come_first_and_give_no_credit() -> None:
+def test_blocks_that_are_put_back_come_first_and_grant_no_credit() -> None:
     granted: list[int] = []
     channel = InputChannel(ID, 2, granted.append)
     channel.put([Block([3])])
@@ -135,7 +135,7 @@ def test_blocks_put_back_come_first_and_give_no_credit() -> None:
 STEPS = st.lists(
     st.one_of(
         st.integers(1, 9).map(lambda n: ("add", n)),
-        st.just(("mark", 0)),
+        st.just(("status", 0)),
         st.just(("flush", 0)),
         st.just(("barrier", 0)),
         st.just(("take", 0)),
@@ -147,24 +147,24 @@ STEPS = st.lists(
 @given(STEPS, st.integers(1, 4), st.integers(1, 6))
 def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]], credit: int, size: int) -> None:
     wire = Wire(credit, size)
-    given_so_far = watermark = barriers = 0
+    written = watermark = barriers = 0
     before_barrier: dict[int, int] = {}
-    promised: list[tuple[int, int]] = []
+    statuses: list[tuple[int, int]] = []
     taken: list[Item] = []
     for kind, n in steps:
         match kind:
             case "add":
-                wire.output.add(Block(list(range(given_so_far, given_so_far + n))), 0)
-                given_so_far += n
-            case "mark":
+                wire.output.add(Block(list(range(written, written + n))), 0)
+                written += n
+            case "status":
                 watermark += 1
-                promised.append((watermark, given_so_far))
+                statuses.append((watermark, written))
                 wire.output.send_status(CollectionStatus(watermark), 0)
             case "flush":
                 wire.output.flush()
             case "barrier":
                 barriers += 1
-                before_barrier[barriers] = given_so_far
+                before_barrier[barriers] = written
                 wire.output.barrier(Barrier(barriers))
             case "take":
                 wire.deliver()
@@ -172,7 +172,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
                     taken.append(wire.input.take())
     wire.output.flush()
     taken += wire.drain()
-    assert values(taken) == list(range(given_so_far))
+    assert values(taken) == list(range(written))
     assert wire.most <= credit
     seen = 0
     for item in taken:
@@ -182,7 +182,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
             case Barrier(checkpoint=number):
                 assert seen == before_barrier[number]
             case CollectionStatus(watermark=at):
-                assert seen >= next(count for mark, count in promised if mark == at), "a mark came too early"
-    marks = [item.watermark for item in taken if isinstance(item, CollectionStatus)]
-    assert marks == sorted(marks)
-    assert not marks or marks[-1] == watermark
+                assert seen >= next(count for sent, count in statuses if sent == at), "a status arrived too early"
+    watermarks = [item.watermark for item in taken if isinstance(item, CollectionStatus)]
+    assert watermarks == sorted(watermarks)
+    assert not watermarks or watermarks[-1] == watermark

@@ -1,4 +1,4 @@
-"""Items of a channel come out as they went in, and what can't travel is named."""
+"""Items of a channel are decoded as they were encoded; elements that can't be pickled are named in the error."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.sdk.windowing.assigners import FixedWindows
 from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow
 
 
-def sent(items: list[Item], *, owned: bool = True) -> list[Item]:
+def round_trip(items: list[Item], *, owned: bool = True) -> list[Item]:
     data = bytearray(b"".join(encode_items(items)))
     return decode_items(memoryview(data), owned=owned)
 
@@ -60,22 +60,22 @@ events = st.builds(CollectionStatus, st.integers(0, 9), st.booleans(), st.boolea
 
 @given(st.lists(blocks() | events, max_size=6), st.booleans())
 def test_items_come_out_in_order_with_all_their_columns(items: list[Item], owned: bool) -> None:
-    assert list(map(columns, sent(items, owned=owned))) == list(map(columns, items))
+    assert list(map(columns, round_trip(items, owned=owned))) == list(map(columns, items))
 
 
-def test_pairs_of_other_types_and_lengths_stay_what_they_are() -> None:
+def test_pairs_of_mixed_types_and_tuples_of_mixed_lengths_are_preserved() -> None:
     mixed: list[Any] = [(1, 2), [3, 4]]
     of_three = [(1, 2), (3, 4, 5)]
-    out = sent([Block(mixed), Block(of_three), Block([])])
+    out = round_trip([Block(mixed), Block(of_three), Block([])])
     assert [block.values for block in out if isinstance(block, Block)] == [mixed, of_three, []]
 
 
 @pytest.mark.parametrize("owned", [True, False])
-def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arrive(owned: bool) -> None:
+def test_large_arrays_are_sent_beside_the_pickle_and_are_writable_when_they_arrive(owned: bool) -> None:
     arrays = [np.arange(5000) + n for n in range(3)]
     parts = encode_items([Block([(n, each) for n, each in enumerate(arrays)])])
     assert [part.obj is not None for part in parts if isinstance(part, memoryview)] == [True] * 3
-    (block,) = sent([Block([(n, each) for n, each in enumerate(arrays)])], owned=owned)
+    (block,) = round_trip([Block([(n, each) for n, each in enumerate(arrays)])], owned=owned)
     assert isinstance(block, Block)
     for (n, each), before in zip(block.values, arrays):
         assert each.flags.aligned
@@ -104,9 +104,9 @@ class Broken:
         return Broken, ()
 
 
-def test_an_element_that_cannot_be_rebuilt_is_an_error_that_says_so() -> None:
+def test_an_element_that_cannot_be_unpickled_is_a_decoding_error() -> None:
     with pytest.raises(RunError, match="can't be decoded"):
-        sent([Block([Broken(1)])])
+        round_trip([Block([Broken(1)])])
 
 
 @pytest.mark.parametrize("cut", [0, 5, 16, 40, -1])
@@ -116,27 +116,27 @@ def test_a_damaged_frame_is_an_error(cut: int) -> None:
         decode_items(memoryview(bytearray(data[:cut])), owned=True)
 
 
-def of_columns(columns: Any) -> bytes:
-    """A frame of these columns, whatever they are."""
+def frame_of(columns: Any) -> bytes:
+    """A frame of these columns, valid or not."""
     pickled = pickle.dumps(columns)
     return struct.pack("<I4xQ", 0, len(pickled)) + pickled
 
 
-whole = b"".join(encode_items([Block([1, 2]), CollectionStatus(7)]))
+frame = b"".join(encode_items([Block([1, 2]), CollectionStatus(7)]))
 anything = st.none() | st.integers() | st.text(alphabet="be", max_size=3) | st.lists(st.none(), max_size=3)
 
 
 @given(
     st.binary(max_size=80)
-    | st.integers(0, len(whole)).map(lambda cut: whole[:cut])
-    | st.builds(lambda at, byte: whole[:at] + bytes([byte]) + whole[at + 1 :], st.integers(0, 15), st.integers(0, 255))
-    | st.lists(anything, max_size=8).map(tuple).map(of_columns)
-    | anything.map(of_columns),
+    | st.integers(0, len(frame)).map(lambda cut: frame[:cut])
+    | st.builds(lambda at, byte: frame[:at] + bytes([byte]) + frame[at + 1 :], st.integers(0, 15), st.integers(0, 255))
+    | st.lists(anything, max_size=8).map(tuple).map(frame_of)
+    | anything.map(frame_of),
     st.booleans(),
 )
 def test_any_bytes_decode_to_items_or_raise_a_run_error(data: bytes, owned: bool) -> None:
     try:
-        found = decode_items(memoryview(bytearray(data)), owned=owned)
+        items = decode_items(memoryview(bytearray(data)), owned=owned)
     except RunError:
         return
-    assert all(isinstance(item, Item) for item in found)
+    assert all(isinstance(item, Item) for item in items)

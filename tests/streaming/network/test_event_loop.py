@@ -55,7 +55,7 @@ def test_a_message_longer_than_the_socket_takes_is_sent_while_the_loop_waits(
     assert not peer.waiting
 
 
-def test_a_handler_is_not_called_because_its_link_can_be_written(
+def test_a_writable_link_alone_does_not_call_its_handler(
     link_pair: tuple[Link, Link], make_loop: Callable[..., EventLoop]
 ) -> None:
     link, _ = link_pair
@@ -99,7 +99,7 @@ def test_the_handler_of_a_closed_link_is_called_once(
     assert calls == [[]]
 
 
-def test_a_link_that_was_dropped_by_its_owner_is_handled_without_waiting(
+def test_the_handler_of_a_link_that_its_owner_dropped_is_called_without_waiting(
     link_pair: tuple[Link, Link], make_loop: Callable[..., EventLoop]
 ) -> None:
     link, _ = link_pair
@@ -132,7 +132,7 @@ def test_a_handler_is_not_called_for_a_source_that_an_earlier_one_has_unregister
             end.close()
 
 
-def test_a_source_that_is_closed_already_can_be_unregistered_and_its_number_be_watched_again(
+def test_a_closed_source_can_be_unregistered_and_its_descriptor_registered_again(
     make_loop: Callable[..., EventLoop],
 ) -> None:
     loop, received = make_loop(), []
@@ -164,7 +164,7 @@ def test_another_thread_wakes_the_loop(make_loop: Callable[..., EventLoop]) -> N
     assert calls == ["woken"]
 
 
-def test_many_wake_ups_before_a_wait_end_it_once(make_loop: Callable[..., EventLoop]) -> None:
+def test_many_wake_ups_before_a_poll_call_on_wake_once(make_loop: Callable[..., EventLoop]) -> None:
     calls: list[str] = []
     loop = make_loop(lambda: calls.append("woken"))
     for _ in range(100_000):  # more than the socket's buffer holds

@@ -1,4 +1,4 @@
-"""Which task gets which element."""
+"""Which task receives which element."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.errors import TidegateError
 
 
-class Kept:
+class RecordingTarget:
     def __init__(self) -> None:
         self.values: list[Any] = []
         self.statuses: list[CollectionStatus] = []
@@ -35,7 +35,7 @@ class Kept:
         raise AssertionError
 
 
-def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
+def partition(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
     pipeline = tg.Pipeline()
     start = pipeline | tg.Create(elements)
     match routing:
@@ -48,7 +48,7 @@ def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
     end | "end" >> tg.Map(print)
     planned = plan(pipeline.sealed(values=True), Traits(parallel=True, streaming=True))
     edge = next(edge for edge in planned.edges if edge.exchange is not None and edge.exchange.routing == routing)
-    targets = [Kept() for _ in range(n)]
+    targets = [RecordingTarget() for _ in range(n)]
     partitioner = Partitioner(planned, edge, 0, targets, 128)
     for start_at in range(0, len(elements), 7):
         partitioner.write(Block(elements[start_at : start_at + 7]), 0)
@@ -60,54 +60,54 @@ def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
 
 def test_equal_keys_meet_at_the_task_that_owns_their_key_group() -> None:
     pairs = [(key, n) for n in range(5) for key in ("a", "b", 1, 1.0, (2, "x"), None)]
-    dealt = routed("hash", pairs, 3)
-    assert sorted(map(repr, chain.from_iterable(dealt))) == sorted(map(repr, pairs))
-    for index, values in enumerate(dealt):
+    received = partition("hash", pairs, 3)
+    assert sorted(map(repr, chain.from_iterable(received))) == sorted(map(repr, pairs))
+    for index, values in enumerate(received):
         assert {owner(key_group(key, 128), 3, 128) for key, _ in values} <= {index}
         for key in {key for key, _ in values}:
             assert [n for k, n in values if k == key and type(k) is type(key)] == sorted(
                 n for k, n in values if k == key and type(k) is type(key)
-            ), "per key the order stays"
+            ), "the order per key is preserved"
 
 
-def test_rebalance_spreads_by_position() -> None:
-    dealt = routed("rebalance", list(range(100)), 3)
-    assert sorted(chain.from_iterable(dealt)) == list(range(100))
-    assert {len(values) for values in dealt} <= {33, 34}
+def test_rebalance_spreads_elements_by_position() -> None:
+    received = partition("rebalance", list(range(100)), 3)
+    assert sorted(chain.from_iterable(received)) == list(range(100))
+    assert {len(values) for values in received} <= {33, 34}
 
 
 def test_a_gather_exchange_sends_everything_to_one_task() -> None:
-    (alone,) = routed("gather", list(range(20)), 1)
+    (alone,) = partition("gather", list(range(20)), 1)
     assert len(alone) == 1 or alone == list(range(20))
 
 
-@pytest.mark.parametrize(("element", "said"), [(7, "key, value"), (([], 1), "key")], ids=["no-pair", "no-encoding"])
-def test_an_element_without_a_key_is_refused_by_name(element: Any, said: str) -> None:
+@pytest.mark.parametrize(("element", "message"), [(7, "key, value"), (([], 1), "key")], ids=["no-pair", "no-encoding"])
+def test_an_element_without_a_key_is_refused_by_name(element: Any, message: str) -> None:
     with pytest.raises(TidegateError) as raised:
-        routed("hash", [("a", 1), element], 2)
+        partition("hash", [("a", 1), element], 2)
     assert "GroupByKey" in str(raised.value)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @given(st.integers(1, 200), st.integers(1, 50))
-def test_each_task_owns_a_run_of_key_groups(most: int, parallelism: int) -> None:
-    owners = [owner(group, parallelism, most) for group in range(most)]
+def test_each_task_owns_a_run_of_key_groups(max_parallelism: int, parallelism: int) -> None:
+    owners = [owner(group, parallelism, max_parallelism) for group in range(max_parallelism)]
     assert owners == sorted(owners)
     assert set(owners) <= set(range(parallelism))
-    if parallelism <= most:
+    if parallelism <= max_parallelism:
         assert set(owners) == set(range(parallelism))
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=20))
-def test_picked_and_strided_keep_all_columns_together(selected: list[bool]) -> None:
+def test_select_and_every_nth_keep_all_columns_together(selected: list[bool]) -> None:
     n = len(selected)
     panes = [PaneInfo(True, False, Timing.EARLY, i, -1) for i in range(n)]
     block = Block(list(range(n)), [i * 10 for i in range(n)], Each([(i,) for i in range(n)]), panes)
-    kept = [i for i in range(n) if selected[i]]
-    for part, index in ((select(block, selected), kept), (every_nth(block, 1, 3), list(range(1, n, 3)))):
-        assert part.values == index
-        assert part.timestamps == [i * 10 for i in index]
-        assert part.window_list() == [(i,) for i in index]
-        assert [pane.index for pane in part.pane_list()] == index
+    indices = [i for i in range(n) if selected[i]]
+    for part, expected in ((select(block, selected), indices), (every_nth(block, 1, 3), list(range(1, n, 3)))):
+        assert part.values == expected
+        assert part.timestamps == [i * 10 for i in expected]
+        assert part.window_list() == [(i,) for i in expected]
+        assert [pane.index for pane in part.pane_list()] == expected
     plain = select(Block(list(range(n)), 5), selected)
     assert (plain.timestamps, plain.panes) == (5, NO_PANE)

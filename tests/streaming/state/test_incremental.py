@@ -1,4 +1,4 @@
-"""On which files a checkpoint builds, when what is said of earlier ones is late."""
+"""On which files a checkpoint builds, also if tasks learn late which earlier ones have completed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TASK = TaskId(0, 0)
 
 
 class Untouched(Operator):
-    """An operator with state of which nothing has changed."""
+    """An operator with state that has not changed."""
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         return KeyedState()
@@ -33,7 +33,7 @@ class Untouched(Operator):
 OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
 
 
-def test_all_state_is_written_later_if_that_would_stop_the_stream_now_but_not_forever() -> None:
+def test_writing_all_state_can_be_postponed_but_not_forever() -> None:
     chain = IncrementalChain(full_every=2)
     written = []
     for checkpoint in range(1, 20):
@@ -45,38 +45,42 @@ def test_all_state_is_written_later_if_that_would_stop_the_stream_now_but_not_fo
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["complete", "give up", "savepoint"]), st.integers(0, 3)), max_size=30),
+    st.lists(st.tuples(st.sampled_from(["complete", "abort", "savepoint"]), st.integers(0, 3)), max_size=30),
     st.integers(2, 5),
 )
-def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, int]], full_every: int) -> None:
-    """A task learns late, and one by one, which checkpoints are complete."""
+def test_no_checkpoint_builds_on_files_that_may_have_been_deleted(
+    rounds: list[tuple[str, int]], full_every: int
+) -> None:
+    """A task learns late, and one by one, which checkpoints have completed."""
     checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=1000))
     changes = IncrementalChain(full_every)
-    there: set[str] = set()
-    unheard: list[int] = []
-    for what, hears in rounds:
+    existing: set[str] = set()
+    unreported: list[int] = []
+    for action, reports in rounds:
         number = checkpoints.begin(
-            CheckpointRequest("savepoint", "/saved") if what == "savepoint" else CheckpointRequest("regular"), [TASK], 0
+            CheckpointRequest("savepoint", "/saved") if action == "savepoint" else CheckpointRequest("regular"),
+            [TASK],
+            0,
         ).number
-        for complete in unheard[:hears]:
+        for complete in unreported[:reports]:
             changes.completed(complete)
-        del unheard[:hears]
-        own = (f"chk-{number:06}/data", 1, 1)
-        _, base = changes.since(number, OPERATORS, whole=what == "savepoint")
-        chain = (own, *base)
-        there.add(own[0])
-        if what != "savepoint":
+        del unreported[:reports]
+        written_file = (f"chk-{number:06}/data", 1, 1)
+        _, base = changes.since(number, OPERATORS, whole=action == "savepoint")
+        chain = (written_file, *base)
+        existing.add(written_file[0])
+        if action != "savepoint":
             changes.stored(number, chain)
         checkpoints.acknowledge(Acknowledge(number, TASK, StateHandle(chain)))
-        if what == "give up":
+        if action == "abort":
             checkpoints.abort(0)
             continue
-        there -= set(checkpoints.complete([name for name, _, _ in chain], 0))
-        assert {name for name, _, _ in chain} <= there
-        unheard.append(number)
+        existing -= set(checkpoints.complete([name for name, _, _ in chain], 0))
+        assert {name for name, _, _ in chain} <= existing
+        unreported.append(number)
 
 
-def test_who_keeps_nothing_is_never_written_whole() -> None:
+def test_no_state_is_requested_of_operators_without_state() -> None:
     changes = IncrementalChain(2)
     operators: Mapping[str, Operator] = {"map": Operator(), "state": Untouched()}
     whole, _ = changes.since(1, operators, whole=True)
@@ -86,29 +90,29 @@ def test_who_keeps_nothing_is_never_written_whole() -> None:
     assert worth_a_fork(operators, first)
 
 
-class Touching(Untouched):
-    """An operator that has been touched by as many keys as have been asked for."""
+class ChangingKey(Untouched):
+    """An operator in which one key changes per checkpoint."""
 
     def touched(self) -> Touched:
         return [[object()]]
 
 
-def remembered(changes: IncrementalChain) -> int:
-    """How many checkpoints it remembers anything of."""
+def open_checkpoints(changes: IncrementalChain) -> int:
+    """The number of checkpoints whose changes are remembered."""
     return len(changes._open)
 
 
-def test_of_checkpoints_of_a_task_that_keeps_nothing_nothing_is_remembered() -> None:
+def test_no_checkpoints_of_a_task_without_state_are_remembered() -> None:
     changes = IncrementalChain(full_every=3)
     for checkpoint in range(1, 100):
         assert changes.since(checkpoint, {"map": Operator()}, whole=False) == ({"map": []}, ())
         changes.completed(checkpoint)
-        assert remembered(changes) == 0
+        assert open_checkpoints(changes) == 0
 
 
-def test_when_many_checkpoints_in_a_row_fail_all_is_written_and_nothing_is_remembered() -> None:
+def test_all_state_is_written_and_no_changes_are_remembered_after_many_consecutive_failures() -> None:
     changes = IncrementalChain(full_every=3)
-    operators: Mapping[str, Operator] = {"step": Touching()}
+    operators: Mapping[str, Operator] = {"step": ChangingKey()}
     changes.since(1, operators, whole=False)
     changes.stored(1, (("1", 100, 0),))
     changes.completed(1)
@@ -119,14 +123,14 @@ def test_when_many_checkpoints_in_a_row_fail_all_is_written_and_nothing_is_remem
         found.append("all" if keys["step"] is None else len(keys["step"]))
         assert bool(base) == (keys["step"] is not None)
     assert found == [1, 2, 3, 4, 5, 6, 7, 8, *["all"] * 90]
-    assert remembered(changes) == 0
+    assert open_checkpoints(changes) == 0
     changes.completed(99)
     keys, base = changes.since(100, operators, whole=False)
     assert (len(keys["step"] or ()), base) == (1, (("99", 1, 0),))
 
 
-def files_until_all_is_written_again(base: int, change: int) -> int:
-    """How many files a state is built from before everything is written again."""
+def files_until_next_full_checkpoint(base: int, change: int) -> int:
+    """The number of files that a state is built from before all state is written again."""
     changes = IncrementalChain(full_every=5)
     keys, chain = changes.since(1, OPERATORS, whole=False)
     size = base
@@ -138,14 +142,14 @@ def files_until_all_is_written_again(base: int, change: int) -> int:
             assert chain == ()
             return checkpoint - 1
         size = change
-    raise AssertionError("never")
+    raise AssertionError("all state is never written again")
 
 
-def test_everything_is_written_again_when_what_is_laid_over_it_weighs_four_times_as_much() -> None:
-    assert files_until_all_is_written_again(base=1000, change=1000) == 5
-    assert files_until_all_is_written_again(base=1000, change=500) == 9
-    assert files_until_all_is_written_again(base=1000, change=250) == 17
+def test_all_state_is_written_again_when_the_changes_are_four_times_as_large() -> None:
+    assert files_until_next_full_checkpoint(base=1000, change=1000) == 5
+    assert files_until_next_full_checkpoint(base=1000, change=500) == 9
+    assert files_until_next_full_checkpoint(base=1000, change=250) == 17
 
 
-def test_no_state_is_built_from_more_than_four_times_as_many_files() -> None:
-    assert files_until_all_is_written_again(base=1_000_000, change=1) == 20
+def test_no_state_is_built_from_more_than_four_times_full_every_files() -> None:
+    assert files_until_next_full_checkpoint(base=1_000_000, change=1) == 20

@@ -1,7 +1,7 @@
-"""A step that fails again and again, and goes on from its last checkpoint, gives what one gives that never does.
+"""A step that fails repeatedly and resumes from its last checkpoint has the output of one that never fails.
 
-Checkpoints build on one another; some are given up, of some it is heard late that they are complete, and files that
-none needs any more are deleted. In RocksDB keys come into memory and leave it all the time.
+Checkpoints build on one another; some are aborted, some are reported complete late, and files that no checkpoint needs
+any more are deleted. With RocksDB, keys are loaded and evicted all the time.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 Page = Callable[[str, KeyedOperator], Operator] | None
 Build = Callable[[Page], Operator]
-"""Builds an operator, of which what is by key may be paged."""
+"""Builds an operator, of which the keyed part may be paged."""
 Backend = Literal["memory", "rocksdb"]
-Then = Literal["nothing", "checkpoint", "checkpoint, heard late", "given up", "savepoint", "failure"]
+Action = Literal["nothing", "checkpoint", "checkpoint, reported late", "aborted", "savepoint", "failure"]
 BACKENDS: tuple[Backend, ...] = ("memory", "rocksdb")
-THENS: tuple[Then, ...] = (
+ACTIONS: tuple[Action, ...] = (
     "nothing",
     "nothing",
     "checkpoint",
     "checkpoint",
-    "checkpoint, heard late",
-    "given up",
+    "checkpoint, reported late",
+    "aborted",
     "savepoint",
     "failure",
 )
@@ -58,7 +58,7 @@ THENS: tuple[Then, ...] = (
 
 @dataclass(frozen=True)
 class Case:
-    """How state is kept: `budget` (bytes) is for keys in memory, `full_every` as in `Changes`."""
+    """How state is stored: `budget` (bytes) for the keys in memory, and `full_every` as in `IncrementalChain`."""
 
     backend: Backend
     budget: int
@@ -67,13 +67,13 @@ class Case:
 
 @st.composite
 def cases(draw: Any) -> Case:
-    """Some way to keep state."""
+    """Any way to store state."""
     budget = draw(st.sampled_from([0, 600, 1 << 20]))
     return Case(draw(st.sampled_from(BACKENDS)), budget, draw(st.sampled_from([2, 4, 9])))
 
 
 class Attempt:
-    """One attempt at a step: from its begin, or from a checkpoint, to its failure."""
+    """One attempt of a step: from its start, or from a checkpoint, to its failure."""
 
     def __init__(self, case: Case, build: Build, disk: Disk, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -89,17 +89,17 @@ class Attempt:
         steps["step"] = self.step
         self.step.open()
         self._disk = disk
-        self._counted: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     def restore(self, files: tuple[StateFile, ...]) -> None:
         self.backend.restore([files], self._disk.read, None)
 
-    def gives(self, event: Event | None) -> Any:
+    def output_of(self, event: Event | None) -> Any:
         """The output for an event by key, the counters, and the watermark hold after it."""
         rows = by_key(answer(self.step, event))
         counted = counts(self.step)
-        new = {name: n - self._counted.get(name, 0) for name, n in counted.items() if n != self._counted.get(name, 0)}
-        self._counted = counted
+        new = {name: n - self._counts.get(name, 0) for name, n in counted.items() if n != self._counts.get(name, 0)}
+        self._counts = counted
         return rows, new, self.step.hold()
 
 
@@ -122,7 +122,7 @@ class Run:
         self._attempts = self._checkpoints = 0
         self._late: list[int] = []
         self.complete: tuple[int, tuple[StateFile, ...]] = 0, ()
-        """How many events the last complete checkpoint is after, and its files."""
+        """The number of events before the last complete checkpoint, and its files."""
         self.attempt = self._begin()
 
     def _begin(self) -> Attempt:
@@ -130,7 +130,7 @@ class Run:
         return Attempt(self._case, self._build, self.disk, self._root / f"attempt-{self._attempts}")
 
     def fail(self) -> int:
-        """Begin again; after how many events."""
+        """Start the next attempt; returns the number of events before its checkpoint."""
         self.attempt.step.close()
         self.attempt.backend.close()
         self.attempt = self._begin()
@@ -140,19 +140,19 @@ class Run:
             self.attempt.restore(files)
         return after
 
-    def then(self, what: Then, after: int) -> int:
-        """What happens beside the `after` events there have been; how many there have been then."""
-        match what:
+    def perform(self, action: Action, after: int) -> int:
+        """Perform an action after `after` events; returns the number of events that the job is then past."""
+        match action:
             case "nothing":
                 return after
             case "failure":
                 return self.fail()
             case _:
-                self._checkpoint(what, after)
+                self._checkpoint(action, after)
                 return after
 
-    def _checkpoint(self, what: Then, after: int) -> None:
-        backend, whole = self.attempt.backend, what == "savepoint"
+    def _checkpoint(self, action: Action, after: int) -> None:
+        backend, whole = self.attempt.backend, action == "savepoint"
         self._checkpoints += 1
         number = self._checkpoints
         list(self.attempt.step.finish_bundle())
@@ -160,48 +160,48 @@ class Run:
         for late in self._late:
             backend.completed(late)
         self._late = []
-        match what:
-            case "checkpoint" | "checkpoint, heard late":
+        match action:
+            case "checkpoint" | "checkpoint, reported late":
                 self.complete = after, files
                 for name in {*self.disk.list("")} - {name for name, _, _ in files}:
                     self.disk.delete(name)
-                if what == "checkpoint":
+                if action == "checkpoint":
                     backend.completed(number)
                 else:
                     self._late.append(number)
             case "savepoint":
                 if files:
-                    again = Attempt(self._case, self._build, self.disk, self._root / f"savepoint-{number}")
-                    again.restore(files)
-                    assert again.step.hold() == self.attempt.step.hold()
-                    again.backend.close()
+                    restored = Attempt(self._case, self._build, self.disk, self._root / f"savepoint-{number}")
+                    restored.restore(files)
+                    assert restored.step.hold() == self.attempt.step.hold()
+                    restored.backend.close()
 
     def close(self) -> None:
         self.attempt.backend.close()
 
 
-def fails_and_goes_on(build: Build, script: list[tuple[Event, Then]], case: Case, root: Path) -> None:
-    """After each event something may happen; at the end, the job fails and goes on once more."""
-    plain = Attempt(replace(case, backend="memory"), build, Disk(root), root / "plain")
+def check_failures_change_nothing(build: Build, script: list[tuple[Event, Action]], case: Case, root: Path) -> None:
+    """Run events with an action after each; at the end, the job fails and resumes once more."""
+    reference = Attempt(replace(case, backend="memory"), build, Disk(root), root / "reference")
     events: list[Event | None] = [event for event, _ in script]
-    expected = [plain.gives(event) for event in (*events, None)]
+    expected = [reference.output_of(event) for event in (*events, None)]
     run = Run(case, build, root)
     at = 0
-    thens = [then for _, then in script]
+    actions = [action for _, action in script]
     while at < len(events):
-        assert run.attempt.gives(events[at]) == expected[at], at
-        then, thens[at] = thens[at], "nothing"
-        at = run.then(then, at + 1)
+        assert run.attempt.output_of(events[at]) == expected[at], at
+        action, actions[at] = actions[at], "nothing"
+        at = run.perform(action, at + 1)
     at = run.fail()
     for number in range(at, len(expected)):
-        assert run.attempt.gives((*events, None)[number]) == expected[number], number
+        assert run.attempt.output_of((*events, None)[number]) == expected[number], number
     run.close()
 
 
-def scripted(events: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list[tuple[Event, Then]]]:
-    """Events, each with what happens then."""
+def scripted(events: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list[tuple[Event, Action]]]:
+    """Events, each with the action after it."""
     return events.flatmap(
-        lambda some: st.tuples(*[st.tuples(st.just(each), st.sampled_from(THENS)) for each in some])
+        lambda drawn: st.tuples(*[st.tuples(st.just(each), st.sampled_from(ACTIONS)) for each in drawn])
     ).map(list)
 
 
@@ -210,8 +210,8 @@ def paged(make: Make) -> Build:
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["little by little", "at once"], autouse=True)
-def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many keys are looked up at once."""
+def keys_per_lookup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of keys that are looked up at once."""
     monkeypatch.setattr(tiered, "MAX_SYNCHRONOUS", request.param)
     monkeypatch.setattr(tiered, "BATCH", 3)
 
@@ -220,30 +220,30 @@ def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
-@given(drawn=windowed(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
+@given(drawn=windowed(), actions=st.lists(st.sampled_from(ACTIONS), max_size=20), case=cases())
 def test_windows_survive_failures(
-    drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
+    drawn: Any, actions: list[Action], case: Case, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     make, events = drawn
-    script = list(zip(events, (*thens, *["nothing"] * len(events)), strict=False))
-    fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
+    script = list(zip(events, (*actions, *["nothing"] * len(events)), strict=False))
+    check_failures_change_nothing(paged(make), script, case, tmp_path_factory.mktemp("state"))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
-@given(drawn=on_time(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
+@given(drawn=on_time(), actions=st.lists(st.sampled_from(ACTIONS), max_size=20), case=cases())
 def test_tables_survive_failures(
-    drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
+    drawn: Any, actions: list[Action], case: Case, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     make, events = drawn
-    script = list(zip(events, (*thens, *["nothing"] * len(events)), strict=False))
-    fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
+    script = list(zip(events, (*actions, *["nothing"] * len(events)), strict=False))
+    check_failures_change_nothing(paged(make), script, case, tmp_path_factory.mktemp("state"))
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
 @given(script=scripted(timers.scripts), case=cases())
 def test_timers_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     build = paged(timers.step)
-    fails_and_goes_on(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
+    check_failures_change_nothing(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
 
 
 # -- cells of every kind
@@ -261,8 +261,8 @@ CELLS: dict[str, Any] = {
 VALUE, BRIEF, BAG, BRIEF_BAG, SET, MAP, LIST, SUM = (tg.DoFn.StateParam(spec) for spec in CELLS.values())
 
 
-class Everything(tg.DoFn):
-    """Reads all cells, and then does to one of them what its element says: "drop" takes out what is there."""
+class AllCells(tg.DoFn):
+    """Reads all cells, and then changes the one that its element names; "drop" removes its contents."""
 
     def process(
         self,
@@ -299,23 +299,25 @@ class Everything(tg.DoFn):
                 sum.clear() if drop else sum.add(x)
 
 
-def everything(p: tg.Pipeline) -> Any:
+def all_cells(p: tg.Pipeline) -> Any:
     windows = tg.WindowInto(tg.FixedWindows(10), allowed_lateness=3)
-    return p | tg.Create([("a", ("value", 1))]) | windows | "step" >> tg.ParDo(Everything())
+    return p | tg.Create([("a", ("value", 1))]) | windows | "step" >> tg.ParDo(AllCells())
 
 
 def in_windows(drawn: list[Any]) -> Elements:
     return Elements(
-        tuple(((key, what), t * SECOND, (IntervalWindow(t // 10 * 10, t // 10 * 10 + 10),)) for key, what, t in drawn)
+        tuple(
+            ((key, change), t * SECOND, (IntervalWindow(t // 10 * 10, t // 10 * 10 + 10),)) for key, change, t in drawn
+        )
     )
 
 
-deed = st.tuples(st.sampled_from([*CELLS, "none"]), st.one_of(st.integers(1, 3), st.just("drop")))
-happening = st.one_of(
-    st.lists(st.tuples(st.sampled_from("abcd"), deed, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
+cell_change = st.tuples(st.sampled_from([*CELLS, "none"]), st.one_of(st.integers(1, 3), st.just("drop")))
+any_event = st.one_of(
+    st.lists(st.tuples(st.sampled_from("abcd"), cell_change, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
         in_windows
     ),
-    st.lists(st.tuples(st.sampled_from("abcd"), deed, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
+    st.lists(st.tuples(st.sampled_from("abcd"), cell_change, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
         in_windows
     ),
     st.sampled_from([10, 13, 20, 23]).map(lambda second: Watermark(second * SECOND)),
@@ -324,13 +326,13 @@ happening = st.one_of(
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=LENIENT)
-@given(script=scripted(st.lists(happening, max_size=12)), case=cases())
+@given(script=scripted(st.lists(any_event, max_size=12)), case=cases())
 def test_cells_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
-    build = paged(operator_factory(everything, "step"))
-    fails_and_goes_on(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
+    build = paged(operator_factory(all_cells, "step"))
+    check_failures_change_nothing(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
 
 
-# -- windows that are over while their keys are in memory
+# -- windows that expire while their keys are in memory
 
 TEN = WindowingStrategy(FixedWindows(Duration(micros=10 * SECOND)))
 LATE = replace(
@@ -349,11 +351,11 @@ STEPS: dict[str, Make] = {
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_was_in_a_window_that_is_over_does_not_come_back(name: str, backend: Backend, tmp_path: Path) -> None:
-    """The store still has what its keys had when they slept."""
+def test_the_state_of_an_expired_window_does_not_reappear(name: str, backend: Backend, tmp_path: Path) -> None:
+    """The store still has the state that the keys had when they were evicted."""
     window = (IntervalWindow.of_micros(0, 10 * SECOND),)
     value: Any = (("set", "clock", 20, "", None),) if name == "timers" else 1
-    script: list[tuple[Event, Then]] = [
+    script: list[tuple[Event, Action]] = [
         (Clock(0), "nothing"),
         (Elements(((("a", value), SECOND, window), (("b", value), SECOND, window))), "checkpoint"),
         (Clock(1), "failure"),
@@ -366,4 +368,4 @@ def test_what_was_in_a_window_that_is_over_does_not_come_back(name: str, backend
         (Watermark(17 * SECOND), "checkpoint"),
         (Watermark(40 * SECOND), "failure"),
     ]
-    fails_and_goes_on(paged(STEPS[name]), script, Case(backend, 1 << 20, 9), tmp_path)
+    check_failures_change_nothing(paged(STEPS[name]), script, Case(backend, 1 << 20, 9), tmp_path)

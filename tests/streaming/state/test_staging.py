@@ -1,4 +1,4 @@
-"""Storing staged files beside the loop, and the output that waits for them."""
+"""Staged files are stored in the background, and output waits for them."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from tidegate.sdk.errors import WriteError
 
 @pytest.fixture(params=["local", "remote"])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    return LocalStorage(tmp_path / "kept") if request.param == "local" else FsspecStorage(f"memory://{tmp_path}")
+    return LocalStorage(tmp_path / "storage") if request.param == "local" else FsspecStorage(f"memory://{tmp_path}")
 
 
 def stored(storage: Storage, name: str, file: StagedFile, at_once: int = 0) -> StateFile:
-    """Store a file by a thread, and wait for it."""
+    """Store a file in a background thread, and wait for it."""
     woken = threading.Event()
     root = storage.root if isinstance(storage, LocalStorage) else None
     pending = StagedFileStore(storage, root, Background(woken.set), at_once=at_once).put(name, file)
-    while (found := pending.poll()) is None:
+    while (file_ := pending.poll()) is None:
         assert woken.wait(60)
-    return found
+    return file_
 
 
-def test_bytes_and_local_files_are_stored_with_their_checksums_and_the_local_ones_are_gone(
+def test_bytes_and_local_files_are_stored_with_checksums_and_local_files_are_removed(
     storage: Storage, tmp_path: Path
 ) -> None:
     (tmp_path / "local").write_bytes(b"12345")
@@ -123,7 +123,7 @@ def names_in(parts: tuple[Prepared, ...]) -> list[Any]:
     return [(file.name, file.content) for part in parts for each in part.committables for file in each.files]
 
 
-def test_output_is_reported_when_all_its_files_are_stored_also_with_a_later_checkpoint(make: Any) -> None:
+def test_output_is_reported_once_all_its_files_are_stored_if_need_be_with_a_later_checkpoint(make: Any) -> None:
     files = SlowFiles()
     output = make(files)
     output.add([prepared("a", "b"), Prepared("other", ())])
@@ -142,7 +142,7 @@ def test_output_is_reported_when_all_its_files_are_stored_also_with_a_later_chec
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_a_file_that_can_not_be_stored_is_stored_with_the_next_checkpoint(make: Any, at_once: bool) -> None:
+def test_a_file_that_cannot_be_stored_is_stored_with_the_next_checkpoint(make: Any, at_once: bool) -> None:
     files = SlowFiles()
     output = make(files)
     files.refuses = at_once
@@ -159,7 +159,7 @@ def test_a_file_that_can_not_be_stored_is_stored_with_the_next_checkpoint(make: 
     assert names_in(output.take()) == [("a", InStorage(("staged/7/2.0.1", 1, 0)))]
 
 
-def test_a_task_that_fails_abandons_what_it_stores_and_removes_local_files(make: Any, tmp_path: Path) -> None:
+def test_a_failing_task_abandons_pending_files_and_removes_local_ones(make: Any, tmp_path: Path) -> None:
     files = SlowFiles()
     output = make(files)
     (tmp_path / "local").write_bytes(b"x")

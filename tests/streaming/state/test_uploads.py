@@ -1,5 +1,5 @@
-"""Checkpoints in a store that takes its time: the stream goes on meanwhile, and no checkpoint counts before its files
-are there."""
+"""Checkpoints in a slow store: the stream continues during uploads, and no checkpoint is acknowledged before its files
+are stored."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import SECOND
 
-PATIENCE = 60.0
+LONG = 60.0
 
 
 @dataclass
-class Slow:
-    """A store in which an upload stands still until the test lets it go on."""
+class BlockedStore:
+    """A store whose uploads block until the test opens it."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     begun: list[str] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Slow:
     def put(self, name: str, data: bytes) -> None:
         self.begun.append(name)
         self.reached.set()
-        assert self.open.wait(PATIENCE)
+        assert self.open.wait(LONG)
         if self.error is not None:
             raise self.error
         self.files[name] = data
@@ -64,182 +64,184 @@ class Slow:
         del self.files[name]
 
 
-class Remote(IsolatedWorker):
-    """The world of a worker whose checkpoints are in such a store."""
+class RemoteServices(IsolatedWorker):
+    """The services of a worker whose checkpoints are in such a store."""
 
     def __init__(self, folder: Path, *, room: int | None = None) -> None:
         super().__init__(folder)
-        self.slow = Slow()
+        self.remote = BlockedStore()
         self.woken = threading.Event()
-        self.storage = self.slow
+        self.storage = self.remote
         self.background = Background(self.woken.set)
-        self.files = UploadingFileStore(self.slow, self.background, lambda: folder, room=room)  # type: ignore[arg-type]
+        self.files = UploadingFileStore(self.remote, self.background, lambda: folder, room=room)  # type: ignore[arg-type]
 
-    def of(self, kind: type[Any]) -> list[Any]:
+    def reports_of(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.reported if isinstance(message, kind)]
 
     def acknowledged(self, checkpoint: int) -> list[Acknowledge]:
-        return [ack for ack in self.of(Acknowledge) if ack.checkpoint == checkpoint]
+        return [ack for ack in self.reports_of(Acknowledge) if ack.checkpoint == checkpoint]
 
 
-class Working:
-    """A worker that reads, counts and takes checkpoints, one round after another."""
+class BusyWorker:
+    """A worker that reads, counts and takes checkpoints, turn by turn."""
 
-    def __init__(self, world: Remote, write: Callable[[tg.Pipeline], Any] = windowed_counts) -> None:
-        self.world = world
+    def __init__(self, services: RemoteServices, write: Callable[[tg.Pipeline], Any] = windowed_counts) -> None:
+        self.services = services
         self.job = make_job(write, workers=1)
         self.tasks = [task for region in range(len(self.job.plan.regions)) for task in self.job.topology.tasks(region)]
-        self.worker = Worker(self.job, 0, 1, world)  # type: ignore[arg-type]
+        self.worker = Worker(self.job, 0, 1, services)  # type: ignore[arg-type]
         self.worker.on_message(Deploy(0, tuple(self.tasks)))
         (source,) = [step for step in self.job.plan.steps if step.is_source]
         self.worker.on_message(ListSplits(source.id, 2))
-        (listed,) = world.of(SplitsListed)
+        (listed,) = services.reports_of(SplitsListed)
         (reads,) = [task for task in self.tasks if task.stage == source.stage]
         self.worker.on_message(AssignSplits(reads, source.id, listed.splits, more=False))
 
     def work(self, rounds: int = 1) -> None:
         for _ in range(rounds):
             self.worker.work()
-            self.world.clock.advance(SECOND // 100)
+            self.services.clock.advance(SECOND // 100)
 
-    def until(self, reached: Callable[[], Any]) -> None:
-        """Work until something holds."""
+    def until(self, condition: Callable[[], Any]) -> None:
+        """Work until a condition holds."""
         for _ in range(20_000):
-            if reached():
+            if condition():
                 return
             self.work()
-            self.world.woken.wait(0.001)
-        raise AssertionError("that never happens")
+            self.services.woken.wait(0.001)
+        raise AssertionError("the condition never holds")
 
-    def blocked(self, checkpoint: int) -> None:
-        """Trigger a checkpoint; its first upload stands still."""
+    def block_upload(self, checkpoint: int) -> None:
+        """Trigger a checkpoint, and wait until its first upload blocks."""
         self.worker.on_message(TriggerBarrier(checkpoint, "checkpoint"))
-        self.until(self.world.slow.reached.is_set)
+        self.until(self.services.remote.reached.is_set)
 
     @property
-    def given(self) -> int:
-        """How many elements its steps have given so far."""
+    def emitted(self) -> int:
+        """The number of elements that its steps have emitted so far."""
         return sum(n for key, n in self.metrics.counters.items() if key.name == "elements_out")
 
     @property
     def metrics(self) -> MetricCells:
-        return self.world.of(Heartbeat)[-1].metrics if self.world.of(Heartbeat) else MetricCells()
+        return self.services.reports_of(Heartbeat)[-1].metrics if self.services.reports_of(Heartbeat) else MetricCells()
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[Remote]:
-    made = Remote(tmp_path)
+def services(tmp_path: Path) -> Iterator[RemoteServices]:
+    made = RemoteServices(tmp_path)
     yield made
-    made.slow.open.set()
-    made.background.join(PATIENCE)
+    made.remote.open.set()
+    made.background.join(LONG)
 
 
-def test_elements_and_heartbeats_go_on_while_an_upload_stands_still(world: Remote) -> None:
-    working = Working(world)
-    working.blocked(1)
-    beats, given = len(world.of(Heartbeat)), working.given
-    working.work(500)
-    assert len(world.of(Heartbeat)) >= beats + 5
-    assert working.given > given + 100
-    assert (world.of(Acknowledge), len(world.slow.begun)) == ([], 1)
-    world.slow.open.set()
-    working.until(lambda: len(world.acknowledged(1)) == len(working.tasks))
-    named = [name for ack in world.of(Acknowledge) for name, _, _ in ack.handle.files]
-    assert sorted(named) == sorted(world.slow.files)
-    assert not world.of(TaskFailed)
+def test_elements_and_heartbeats_continue_while_an_upload_blocks(services: RemoteServices) -> None:
+    busy = BusyWorker(services)
+    busy.block_upload(1)
+    heartbeats, emitted = len(services.reports_of(Heartbeat)), busy.emitted
+    busy.work(500)
+    assert len(services.reports_of(Heartbeat)) >= heartbeats + 5
+    assert busy.emitted > emitted + 100
+    assert (services.reports_of(Acknowledge), len(services.remote.begun)) == ([], 1)
+    services.remote.open.set()
+    busy.until(lambda: len(services.acknowledged(1)) == len(busy.tasks))
+    acknowledged_files = [name for ack in services.reports_of(Acknowledge) for name, _, _ in ack.handle.files]
+    assert sorted(acknowledged_files) == sorted(services.remote.files)
+    assert not services.reports_of(TaskFailed)
 
 
-def test_a_checkpoint_is_given_up_and_the_next_one_taken_while_an_upload_of_it_stands_still(world: Remote) -> None:
-    working = Working(world)
-    working.blocked(1)
-    first = world.slow.begun[0]
-    working.worker.on_message(CheckpointAborted(1))
-    assert {(told.checkpoint, told.reason) for told in world.of(Decline)} == {(1, "aborted")}
-    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
-    working.work(100)
-    assert world.slow.begun == [first]
-    world.slow.open.set()
-    working.until(lambda: len(world.acknowledged(2)) == len(working.tasks))
-    assert [name for name in world.slow.begun if name.startswith("chk-000001/")] == [first]
-    assert sorted(world.slow.files) == sorted(name for ack in world.acknowledged(2) for name, _, _ in ack.handle.files)
-    assert world.acknowledged(1) == []
+def test_a_checkpoint_is_aborted_and_the_next_one_taken_while_an_upload_blocks(services: RemoteServices) -> None:
+    busy = BusyWorker(services)
+    busy.block_upload(1)
+    first = services.remote.begun[0]
+    busy.worker.on_message(CheckpointAborted(1))
+    assert {(decline.checkpoint, decline.reason) for decline in services.reports_of(Decline)} == {(1, "aborted")}
+    busy.worker.on_message(TriggerBarrier(2, "checkpoint"))
+    busy.work(100)
+    assert services.remote.begun == [first]
+    services.remote.open.set()
+    busy.until(lambda: len(services.acknowledged(2)) == len(busy.tasks))
+    assert [name for name in services.remote.begun if name.startswith("chk-000001/")] == [first]
+    assert sorted(services.remote.files) == sorted(
+        name for ack in services.acknowledged(2) for name, _, _ in ack.handle.files
+    )
+    assert services.acknowledged(1) == []
 
 
-def test_a_checkpoint_that_ousts_another_is_taken_while_an_upload_stands_still(world: Remote) -> None:
-    working = Working(world)
-    working.blocked(1)
-    working.until(lambda: len(world.background._queue) == len(working.tasks))
-    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
-    working.until(lambda: len(world.of(Decline)) == len(working.tasks))
-    world.slow.open.set()
-    working.until(lambda: len(world.acknowledged(2)) == len(working.tasks))
-    working.worker.on_message(CheckpointCompleted(2))
-    working.worker.on_message(TriggerBarrier(3, "savepoint"))
-    working.until(lambda: len(world.acknowledged(3)) == len(working.tasks))
-    assert not [name for name in world.slow.files if name.startswith("chk-000001/")]
+def test_a_checkpoint_that_supersedes_another_is_taken_while_an_upload_blocks(services: RemoteServices) -> None:
+    busy = BusyWorker(services)
+    busy.block_upload(1)
+    busy.until(lambda: len(services.background._queue) == len(busy.tasks))
+    busy.worker.on_message(TriggerBarrier(2, "checkpoint"))
+    busy.until(lambda: len(services.reports_of(Decline)) == len(busy.tasks))
+    services.remote.open.set()
+    busy.until(lambda: len(services.acknowledged(2)) == len(busy.tasks))
+    busy.worker.on_message(CheckpointCompleted(2))
+    busy.worker.on_message(TriggerBarrier(3, "savepoint"))
+    busy.until(lambda: len(services.acknowledged(3)) == len(busy.tasks))
+    assert not [name for name in services.remote.files if name.startswith("chk-000001/")]
 
 
 @pytest.mark.parametrize("error", [OSError(28, "no room there"), ValueError("the client's own kind")])
-def test_an_upload_that_fails_fails_its_checkpoint_by_name_and_not_the_task(world: Remote, error: Exception) -> None:
-    working = Working(world)
-    world.slow.error = error
-    working.blocked(1)
-    world.slow.open.set()
-    working.until(lambda: len(world.of(Decline)) == len(working.tasks))
-    for told in world.of(Decline):
-        assert told.checkpoint == 1
-        assert f"its state can't be stored: chk-000001/{told.task}.1." in told.reason
-        assert f"could not be uploaded: {type(error).__name__}: {error}" in told.reason
-    assert (world.of(TaskFailed), world.of(Acknowledge)) == ([], [])
-    world.slow.error = None
-    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
-    working.until(lambda: len(world.acknowledged(2)) == len(working.tasks))
+def test_a_failed_upload_fails_the_checkpoint_and_not_the_task(services: RemoteServices, error: Exception) -> None:
+    busy = BusyWorker(services)
+    services.remote.error = error
+    busy.block_upload(1)
+    services.remote.open.set()
+    busy.until(lambda: len(services.reports_of(Decline)) == len(busy.tasks))
+    for decline in services.reports_of(Decline):
+        assert decline.checkpoint == 1
+        assert f"its state can't be stored: chk-000001/{decline.task}.1." in decline.reason
+        assert f"could not be uploaded: {type(error).__name__}: {error}" in decline.reason
+    assert (services.reports_of(TaskFailed), services.reports_of(Acknowledge)) == ([], [])
+    services.remote.error = None
+    busy.worker.on_message(TriggerBarrier(2, "checkpoint"))
+    busy.until(lambda: len(services.acknowledged(2)) == len(busy.tasks))
 
 
-def test_a_worker_closes_while_an_upload_stands_still(world: Remote) -> None:
-    working = Working(world)
-    working.blocked(1)
-    working.worker.on_message(Cancel())
-    assert working.worker.closed
-    assert len(world.slow.begun) == 1
-    world.slow.open.set()
-    world.background.join(PATIENCE)
-    assert (len(world.slow.begun), world.slow.files) == (1, {})
+def test_a_worker_closes_while_an_upload_blocks(services: RemoteServices) -> None:
+    busy = BusyWorker(services)
+    busy.block_upload(1)
+    busy.worker.on_message(Cancel())
+    assert busy.worker.closed
+    assert len(services.remote.begun) == 1
+    services.remote.open.set()
+    services.background.join(LONG)
+    assert (len(services.remote.begun), services.remote.files) == (1, {})
 
 
-def test_a_worker_that_only_waits_for_an_upload_is_not_woken_to_look(world: Remote) -> None:
-    """It is told when the upload is over."""
-    working = Working(world, lambda p: p | "one" >> tg.PeriodicImpulse(3600.0) | "out" >> tg.Map(str))
-    working.work(5)
-    working.blocked(1)
-    working.until(lambda: len(world.background._queue) == len(working.tasks))
-    heartbeat = int(working.job.settings.heartbeat * SECOND)
-    working.work()
-    assert working.worker.next_wake() - world.clock.now() > heartbeat // 2
-    world.woken.clear()
-    world.slow.open.set()
-    assert world.woken.wait(PATIENCE)
+def test_a_worker_that_waits_for_an_upload_does_not_poll(services: RemoteServices) -> None:
+    """It is woken when the upload ends."""
+    busy = BusyWorker(services, lambda p: p | "one" >> tg.PeriodicImpulse(3600.0) | "out" >> tg.Map(str))
+    busy.work(5)
+    busy.block_upload(1)
+    busy.until(lambda: len(services.background._queue) == len(busy.tasks))
+    heartbeat = int(busy.job.settings.heartbeat * SECOND)
+    busy.work()
+    assert busy.worker.next_wake() - services.clock.now() > heartbeat // 2
+    services.woken.clear()
+    services.remote.open.set()
+    assert services.woken.wait(LONG)
 
 
-def test_what_waits_beyond_the_room_in_memory_waits_on_the_local_disk(tmp_path: Path) -> None:
-    world = Remote(tmp_path / "parts", room=10)
+def test_files_that_exceed_the_memory_for_uploads_wait_on_the_local_disk(tmp_path: Path) -> None:
+    services = RemoteServices(tmp_path / "parts", room=10)
     (tmp_path / "parts").mkdir()
-    one = world.files.put("chk-1/one", b"1" * 10)
-    assert world.slow.reached.wait(PATIENCE)
-    other = world.files.put("chk-1/other", b"2" * 10)
-    third = world.files.put("chk-1/third", b"3" * 10)
+    one = services.files.put("chk-1/one", b"1" * 10)
+    assert services.remote.reached.wait(LONG)
+    other = services.files.put("chk-1/other", b"2" * 10)
+    third = services.files.put("chk-1/third", b"3" * 10)
     assert sorted(path.read_bytes() for path in (tmp_path / "parts").iterdir()) == [b"2" * 10, b"3" * 10]
     third.abandon()
     assert [path.read_bytes() for path in (tmp_path / "parts").iterdir()] == [b"2" * 10]
-    world.slow.open.set()
-    world.background.join(PATIENCE)
+    services.remote.open.set()
+    services.background.join(LONG)
     assert (one.poll()[0], other.poll()[0], third.poll()) == ("chk-1/one", "chk-1/other", None)
-    assert world.slow.files == {"chk-1/one": b"1" * 10, "chk-1/other": b"2" * 10}
+    assert services.remote.files == {"chk-1/one": b"1" * 10, "chk-1/other": b"2" * 10}
     assert list((tmp_path / "parts").iterdir()) == []
-    world.slow.reached.clear()
-    world.files.put("chk-1/again", b"4" * 10)  # what has been uploaded takes no room
+    services.remote.reached.clear()
+    services.files.put("chk-1/again", b"4" * 10)  # uploaded files no longer take up memory
     assert list((tmp_path / "parts").iterdir()) == []
-    world.background.join(PATIENCE)
+    services.background.join(LONG)
 
 
 def test_a_long_file_is_measured_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""Checkpoints in an object store: a real one over HTTP, by the client that authors use.
+"""Checkpoints in an object store: a real one over HTTP, with the client that authors use.
 
-Needs `pip install 's3fs' 'moto[server]'`, which the tests' own environment does without.
+Needs `pip install 's3fs' 'moto[server]'`, which are not in the test environment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from tests.support.streaming.staging_pipeline import StagingRun
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 
-LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")
+MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(
+    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
+)
 
 SERVER = """
 import sys
@@ -39,7 +41,7 @@ sys.stdin.read()
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
-    """The URL of a bucket of a store that this process and those it starts find."""
+    """The URL of a bucket in a store that this process and its children can reach."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
@@ -56,7 +58,7 @@ def bucket() -> Iterator[str]:
             server.communicate()
 
 
-def test_a_name_is_created_once_and_what_is_written_is_read_listed_and_deleted(bucket: str) -> None:
+def test_a_name_is_created_once_and_files_are_written_read_listed_and_deleted(bucket: str) -> None:
     storage = open_storage(f"{bucket}/names")
     assert storage.list("") == []
     assert storage.create("epochs/1", b"mine")
@@ -72,42 +74,40 @@ def test_a_name_is_created_once_and_what_is_written_is_read_listed_and_deleted(b
         storage.read("chk-1/deep/a")
 
 
-def test_epochs_are_claimed_one_after_another(bucket: str) -> None:
+def test_epochs_are_claimed_in_ascending_order(bucket: str) -> None:
     assert [claim_epoch(open_storage(f"{bucket}/claimed"), who) for who in "abc"] == [1, 2, 3]
 
 
-def test_a_bucket_that_is_not_there_is_told_by_name(bucket: str) -> None:
+def test_a_missing_bucket_is_named_in_the_error(bucket: str) -> None:
     p = tg.Pipeline()
     windowed_counts(p)
-    job = start_job(p, "--checkpoint_dir=s3://nowhere-to-be-found/kept")
+    job = start_job(p, "--checkpoint_dir=s3://nowhere-to-be-found/checkpoints")
     job.wait()
     job.close()
-    assert "checkpoints can't be kept in s3://nowhere-to-be-found/kept: " in str(job.error)
+    assert "checkpoints can't be kept in s3://nowhere-to-be-found/checkpoints: " in str(job.error)
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_a_killed_job_goes_on_from_what_is_there(bucket: str, backend: str) -> None:
+def test_a_killed_job_resumes_from_the_bucket(bucket: str, backend: str) -> None:
     if backend == "rocksdb":
         pytest.importorskip("rocksdict")
     p = tg.Pipeline()
     windowed_counts(p)
-    told = ReportLog()
+    log = ReportLog()
     flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--state_backend={backend}"]
-    job: Any = start_job(p, *flags, f"--checkpoint_dir={bucket}/{backend}", on_report=told)
+    job: Any = start_job(p, *flags, f"--checkpoint_dir={bucket}/{backend}", on_report=log)
     try:
         for victim in (lambda: child_pids(job._process.pid)[0], lambda: job._process.pid):
-            before = max(told.checkpoints, default=0)
+            before = max(log.checkpoints, default=0)
             follow_until(
                 job,
-                lambda before=before: (
-                    max(told.checkpoints, default=0) > before + 1 and bool(elements_out(job, "count"))
-                ),
+                lambda before=before: max(log.checkpoints, default=0) > before + 1 and bool(elements_out(job, "count")),
             )
-            said = len(told.texts)
+            seen = len(log.texts)
             os.kill(victim(), signal.SIGKILL)
-            follow_until(job, lambda said=said: any("resuming from checkpoint" in text for text in told.texts[said:]))
-        before = max(told.checkpoints)
-        follow_until(job, lambda: max(told.checkpoints) > before)
+            follow_until(job, lambda seen=seen: any("resuming from checkpoint" in text for text in log.texts[seen:]))
+        before = max(log.checkpoints)
+        follow_until(job, lambda: max(log.checkpoints) > before)
     finally:
         job.close()
 

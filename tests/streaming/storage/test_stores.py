@@ -31,15 +31,13 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
             return FsspecStorage(f"memory://{uuid.uuid4().hex}/inner")
 
 
-def test_what_is_written_is_read_and_replaced(storage: Storage) -> None:
+def test_a_written_file_is_read_and_can_be_replaced(storage: Storage) -> None:
     storage.write("chk-1/a", b"one")
     storage.write("chk-1/a", b"two")
     assert storage.read("chk-1/a") == b"two"
 
 
-def test_a_file_can_be_opened_and_read_twice_and_one_stored_from_a_path_has_its_contents(
-    storage: Storage, tmp_path: Path
-) -> None:
+def test_a_file_stored_from_a_path_can_be_opened_and_read_twice(storage: Storage, tmp_path: Path) -> None:
     data = bytes(range(256)) * (100 << 10)  # longer than what is retained in memory
     (tmp_path / "local").write_bytes(data)
     storage.put_file("staged/1/a", tmp_path / "local")
@@ -58,7 +56,7 @@ def test_a_name_is_created_once(storage: Storage) -> None:
     assert storage.list("epochs") == ["epochs/1"]
 
 
-def test_what_is_put_is_read_and_can_be_settled(storage: Storage) -> None:
+def test_a_file_that_was_put_can_be_read_and_synced(storage: Storage) -> None:
     storage.put("chk-1/deep/a", b"one")
     storage.put("chk-1/b", b"two")
     assert (storage.read("chk-1/deep/a"), storage.read("chk-1/b")) == (b"one", b"two")
@@ -66,9 +64,7 @@ def test_what_is_put_is_read_and_can_be_settled(storage: Storage) -> None:
     assert storage.list("") == ["chk-1/b", "chk-1/deep/a"]
 
 
-def test_settling_flushes_the_files_and_every_folder_up_to_the_top(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sync_flushes_the_files_and_every_folder_up_to_the_top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     flushed: list[str] = []
 
@@ -84,12 +80,12 @@ def test_settling_flushes_the_files_and_every_folder_up_to_the_top(
     assert sorted(flushed[2:]) == [".", "chk-1"]
 
 
-def test_what_is_gone_can_not_be_settled(tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_synced(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         LocalStorage(tmp_path).sync(["chk-1/a"])
 
 
-def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_sync_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
     storage.put("chk-1/a", b"one")
 
@@ -101,7 +97,7 @@ def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         storage.sync(["chk-1/a"])
 
 
-def test_files_in_a_folder_are_the_users_alone_under_any_umask(tmp_path: Path) -> None:
+def test_files_in_a_folder_are_private_to_the_user_under_any_umask(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     before = os.umask(0)
     try:
@@ -117,7 +113,7 @@ def test_files_in_a_folder_are_the_users_alone_under_any_umask(tmp_path: Path) -
     }
 
 
-def test_all_files_under_a_folder_are_listed_with_their_whole_names(storage: Storage) -> None:
+def test_all_files_under_a_folder_are_listed_with_their_full_names(storage: Storage) -> None:
     for name in ("job.json", "chk-1/a", "chk-1/deep/b", "chk-2/c"):
         storage.write(name, b"")
     assert storage.list("chk-1") == ["chk-1/a", "chk-1/deep/b"]
@@ -129,7 +125,7 @@ def test_an_empty_store_lists_nothing(storage: Storage) -> None:
     assert storage.list("") == []
 
 
-def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage) -> None:
+def test_a_file_can_be_deleted_twice(storage: Storage) -> None:
     storage.write("chk-1/a", b"")
     storage.delete("chk-1/a")
     storage.delete("chk-1/a")
@@ -139,12 +135,12 @@ def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage) -> N
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "a/../../b", ""])
-def test_a_name_outside_is_refused(storage: Storage, name: str) -> None:
+def test_a_name_outside_of_the_store_is_refused(storage: Storage, name: str) -> None:
     with pytest.raises(ValueError, match="not a name within"):
         storage.write(name, b"")
 
 
-def test_a_folder_goes_with_its_last_file_and_comes_with_its_first(tmp_path: Path) -> None:
+def test_a_folder_is_removed_with_its_last_file_and_created_with_its_first(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     storage.write("chk-1/a", b"")
     storage.delete("chk-1/a")
@@ -153,9 +149,9 @@ def test_a_folder_goes_with_its_last_file_and_comes_with_its_first(tmp_path: Pat
     assert storage.read("chk-1/b") == b"again"
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_previous_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     storage = LocalStorage(tmp_path)
-    storage.write("a", b"whole")
+    storage.write("a", b"complete")
 
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "no space")
@@ -166,7 +162,7 @@ def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="no space"):
         storage.create("b", b"another")
     monkeypatch.undo()
-    assert storage.read("a") == b"whole"
+    assert storage.read("a") == b"complete"
     assert os.listdir(tmp_path) == ["a"]
 
 
@@ -182,26 +178,27 @@ def test_a_file_system_without_links_creates_once_as_well(tmp_path: Path, monkey
     assert storage.list("") == ["epochs/1"]
 
 
-def _claim(folder: str, barrier: Any, won: Any, mine: bytes) -> None:
+def _claim(folder: str, barrier: Any, created: Any, content: bytes) -> None:
     storage = LocalStorage(Path(folder))
     barrier.wait()
     for number in range(50):
-        if storage.create(f"epochs/{number}", mine):
-            won.put((number, mine))
+        if storage.create(f"epochs/{number}", content):
+            created.put((number, content))
 
 
-def test_of_many_processes_that_create_a_name_exactly_one_succeeds(tmp_path: Path) -> None:
+def test_exactly_one_of_several_processes_that_create_a_name_succeeds(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
-    barrier, won = context.Barrier(3), context.Queue()
+    barrier, created = context.Barrier(3), context.Queue()
     processes = [
-        context.Process(target=_claim, args=(str(tmp_path), barrier, won, f"process {n}".encode())) for n in range(3)
+        context.Process(target=_claim, args=(str(tmp_path), barrier, created, f"process {n}".encode()))
+        for n in range(3)
     ]
     for process in processes:
         process.start()
-    winners = dict(won.get(timeout=60) for _ in range(50))
+    winners = dict(created.get(timeout=60) for _ in range(50))
     for process in processes:
         process.join()
-    assert won.empty()
+    assert created.empty()
     storage = LocalStorage(tmp_path)
     assert {number: storage.read(f"epochs/{number}") for number in range(50)} == winners
 
@@ -213,22 +210,24 @@ def test_a_store_with_neither_rename_nor_conditional_put_is_refused_by_name(url:
         open_storage(url)
 
 
-def test_a_store_that_nobody_knows_is_refused() -> None:
+def test_an_unknown_store_is_refused() -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(OptionsError, match="can't be kept at unheard-of://x"):
         FsspecStorage("unheard-of://x")
 
 
 def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Path) -> None:
-    from tests.streaming.checkpoint.test_manifest import put
+    from tests.streaming.checkpoint.test_manifest import store_checkpoint
     from tidegate.runners.streaming.checkpoint.catalog import latest
     from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 
-    own, other = LocalStorage(tmp_path / "own"), LocalStorage(tmp_path / "other")
-    made = put(own, 4)
-    assert list(copy_savepoint(own, other, made.name, dumps(made))) == [None for _ in made.files()]  # a step for each
-    assert latest(other, thorough=True) == (made, [])
-    own.write("chk-000004/1.0.1.state", b"shor")
+    source, target = LocalStorage(tmp_path / "source"), LocalStorage(tmp_path / "target")
+    made = store_checkpoint(source, 4)
+    assert list(copy_savepoint(source, target, made.name, dumps(made))) == [
+        None for _ in made.files()
+    ]  # a step for each
+    assert latest(target, thorough=True) == (made, [])
+    source.write("chk-000004/1.0.1.state", b"shor")
     with pytest.raises(RunError, match="damaged"):
-        list(copy_savepoint(own, LocalStorage(tmp_path / "third"), made.name, dumps(made)))
+        list(copy_savepoint(source, LocalStorage(tmp_path / "third"), made.name, dumps(made)))
     assert LocalStorage(tmp_path / "third").list("") == []
