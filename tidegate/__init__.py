@@ -140,6 +140,7 @@ from tidegate.transforms.waiting import WaitOn
 if TYPE_CHECKING:
     from tidegate import io
     from tidegate.io import WriteToArrow, WriteToAvro, WriteToCsv, WriteToJson, WriteToParquet
+    from tidegate.io.delta.reading import ReadFromDelta
     from tidegate.io.formats.reading import (
         ReadFromArrow,
         ReadFromAvro,
@@ -166,6 +167,7 @@ _LAZY = {
     "ReadFromArrow": "tidegate.io.formats.reading",
     "ReadFromAvro": "tidegate.io.formats.reading",
     "ReadFromCsv": "tidegate.io.formats.reading",
+    "ReadFromDelta": "tidegate.io.delta.reading",
     "ReadFromJson": "tidegate.io.formats.reading",
     "ReadFromParquet": "tidegate.io.formats.reading",
 }
@@ -204,6 +206,7 @@ __all__ = [
     "ReadFromArrow",
     "ReadFromAvro",
     "ReadFromCsv",
+    "ReadFromDelta",
     "ReadFromJson",
     "ReadFromParquet",
     "__version__",

@@ -6,6 +6,7 @@ imports third-party packages only when it is used.
 
 from typing import Any
 
+from tidegate.io.delta.reading import ReadFromDelta
 from tidegate.io.file_source.listing import FileMetadata
 from tidegate.io.file_source.matching import MatchAll, MatchFiles, ReadableFile, ReadMatches
 from tidegate.io.formats.reading import (
@@ -57,6 +58,7 @@ __all__ = [
     "ReadFromArrow",
     "ReadFromAvro",
     "ReadFromCsv",
+    "ReadFromDelta",
     "ReadFromJson",
     "ReadFromParquet",
     "ReadFromSocket",

@@ -76,6 +76,10 @@ class FileReader(Reader[Any]):
         if file is not None:
             file.close()
 
+    def opened(self, part: FilePart) -> OpenedFile:
+        """Open a file."""
+        return OpenedFile(part, self._compression)
+
     def _fill(self) -> bool:
         """Read the next chunk, of the next file if need be; False after the last one."""
         if self._at >= len(self._parts):
@@ -95,7 +99,7 @@ class FileReader(Reader[Any]):
 
     def _next_chunk(self, part: FilePart) -> Chunk | None:
         if self._file is None:
-            self._file = OpenedFile(part, self._compression)
+            self._file = self.opened(part)
         file = self._file
         try:
             if self._chunks is None:

@@ -88,8 +88,8 @@ class FileSource(Source[Any]):
         total = sum(part.size or 0 for part in found)
         target = max(self.min_split_size, -(-total // max(1, desired)))
         divided = (each for part in found for each in self._divided(part, target))
-        packed = list(_packed(divided, max(target, -(-(total + OPENING * len(found)) // max(1, desired)))))
-        return [_split(pack, reference, of_reference) for pack in packed]
+        packs = list(packed(divided, max(target, -(-(total + OPENING * len(found)) // max(1, desired)))))
+        return [_split(pack, reference, of_reference) for pack in packs]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         payload = split.payload
@@ -216,8 +216,9 @@ def _of(part: FilePart, start: int, end: int) -> FilePart:
     return FilePart(part.pattern, part.path, part.size, part.tag, part.member, start, end)
 
 
-def _packed(parts: Iterable[tuple[FilePart, int]], target: int) -> Iterator[list[tuple[FilePart, int]]]:
-    """Consecutive parts together as long as they are small."""
+def packed(parts: Iterable[tuple[FilePart, int]], target: int) -> Iterator[list[tuple[FilePart, int]]]:
+    """Parts with their sizes in lists, each of which is read as one split: consecutive ones together as long as they
+    are small."""
     pack: list[tuple[FilePart, int]] = []
     cost = 0
     for part, size in parts:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
 from tidegate.io.file_source.opened import OpenedFile
@@ -15,10 +15,19 @@ from tidegate.io.records.problems import BadRecord
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.io.records.types import kind_of
-from tidegate.sdk.errors import ReadError
+from tidegate.sdk.errors import PositionLost, ReadError
 
 _BATCH_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = (64, 8192)
+
+
+class FileColumns(NamedTuple):
+    """How the columns of a file are read: `to_read` are those that it has, and `complete` adds the other ones of the
+    projection to a batch."""
+
+    projection: Projection
+    to_read: Sequence[str]
+    complete: Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +50,17 @@ class ParquetFormat(FileFormat):
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
         try:
             parquet = _opened(file)
-            projection = reading.project(file, of_arrow(parquet.schema_arrow))
+            columns = self.columns(file, parquet, reading)
+        except PositionLost:
+            raise
         except ReadError as error:
             if reading.selection.bad_records == "fail":
                 raise
             yield [0, 0], [BadRecord(file.url, None, None, str(error), None)]
             return
         metadata = parquet.metadata
-        decoder = BatchDecoder(reading.selection, projection)
-        skips = _Skips(parquet, reading.selection.where, projection)
+        decoder = BatchDecoder(reading.selection, columns.projection)
+        skips = _Skips(parquet, reading.selection.where, columns.projection)
         first_group, first_row = start or (file.part.start, 0)
         end = metadata.num_row_groups if file.part.end is None else file.part.end
         before = sum(metadata.row_group(at).num_rows for at in range(first_group))
@@ -57,8 +68,17 @@ class ParquetFormat(FileFormat):
             rows = metadata.row_group(group).num_rows
             if not skips.skips(group):
                 at = first_row if group == first_group else 0
-                yield from _group(file, parquet, group, at, before, decoder, projection, reading)
+                yield from _group(file, parquet, group, at, before, decoder, columns, reading)
             before += rows
+
+    def columns(self, file: OpenedFile, parquet: Any, reading: Reading) -> FileColumns:
+        """How the columns of an opened file are read. ReadError if they don't fit."""
+        projection = reading.project(file, of_arrow(parquet.schema_arrow))
+        return FileColumns(projection, projection.to_read, _unchanged)
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
 
 
 def _group(
@@ -68,19 +88,19 @@ def _group(
     row: int,
     before: int,
     decoder: BatchDecoder,
-    projection: Projection,
+    columns: FileColumns,
     reading: Reading,
 ) -> Iterator[Chunk]:
     """The elements of a row group from its row `row` on; `before` it, the file has that many rows."""
     at = 0
     try:
-        for batch in _batches(parquet, group, projection):
+        for batch in _batches(parquet, group, columns.to_read):
             passed = max(0, min(row - at, batch.num_rows))
             at += passed
             batch = batch.slice(passed)
             if batch.num_rows:
                 first = before + at + 1
-                elements = reading.report(file, "row", decoder.decode(batch), first.__add__)
+                elements = reading.report(file, "row", decoder.decode(columns.complete(batch)), first.__add__)
                 yield [group, at], elements
                 at += batch.num_rows
     except (OSError, ValueError) as error:
@@ -91,18 +111,17 @@ def _group(
         yield [group, at], [BadRecord(file.url, before + at + 1, None, words, None)]
 
 
-def _batches(parquet: Any, group: int, projection: Projection) -> Iterator[Any]:
+def _batches(parquet: Any, group: int, to_read: Sequence[str]) -> Iterator[Any]:
     """The batches of a row group, of a size that memory holds easily whatever the rows are."""
     import pyarrow as pa
 
     metadata = parquet.metadata.row_group(group)
-    if not projection.to_read:
+    if not to_read:
         yield pa.record_batch([pa.nulls(metadata.num_rows)], [""])
         return
     least, most = _BATCH_ROWS
     rows = max(least, min(most, _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)))
-    columns = list(projection.to_read)
-    yield from parquet.iter_batches(rows, [group], columns, use_threads=False)
+    yield from parquet.iter_batches(rows, [group], list(to_read), use_threads=False)
 
 
 def _opened(file: OpenedFile) -> Any:

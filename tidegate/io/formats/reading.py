@@ -33,29 +33,22 @@ Path: TypeAlias = str | os.PathLike[str]
 Where: TypeAlias = Iterable[Sequence[Any]]
 
 
-class ReadFromFiles(PTransform[Pipeline, Any]):
-    """The base of the readers of all formats: a `FileSource`, event times, and dead letters."""
+class ReadRecords(PTransform[Pipeline, Any]):
+    """The base of the readers of records: a source, event times, and dead letters."""
 
     def __init__(
         self,
-        path: Path | Iterable[Path],
-        format: FileFormat,
+        source: Source[Any],
         selection: Selection,
         *,
-        compression: Compression = "none",
-        allow_empty: bool = False,
-        min_split_size: int = 16 << 20,
         timestamp: Callable[[Any], TimestampLike] | None = None,
         out_of_orderness: DurationLike = 0,
         idle_after: DurationLike | None = None,
         name: str | None = None,
     ) -> None:
-        of = type(self).__name__
         self.label = name
         self.selection = selection
-        self.source: Source[Any] = FileSource(
-            _paths(path, of), format, selection, of, compression, allow_empty, min_split_size
-        )
+        self.source = source
         if timestamp is not None and selection.bad_records == "dead_letter":
             timestamp = _TimestampOfGood(timestamp)
         self.read: Read[Any] = Read(
@@ -75,6 +68,34 @@ class ReadFromFiles(PTransform[Pipeline, Any]):
         outputs.good.element_type = good
         outputs.bad.element_type = BadRecord
         return Handled.of(outputs.good, outputs.bad, input.step)
+
+
+class ReadFromFiles(ReadRecords):
+    """The base of the readers of all formats of files, which are a `FileSource`."""
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        format: FileFormat,
+        selection: Selection,
+        *,
+        compression: Compression = "none",
+        allow_empty: bool = False,
+        min_split_size: int = 16 << 20,
+        timestamp: Callable[[Any], TimestampLike] | None = None,
+        out_of_orderness: DurationLike = 0,
+        idle_after: DurationLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        of = type(self).__name__
+        super().__init__(
+            FileSource(_paths(path, of), format, selection, of, compression, allow_empty, min_split_size),
+            selection,
+            timestamp=timestamp,
+            out_of_orderness=out_of_orderness,
+            idle_after=idle_after,
+            name=name,
+        )
 
 
 class _Divide(DoFn):

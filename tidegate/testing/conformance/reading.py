@@ -277,10 +277,13 @@ def look(case: SourceCase, enumerator: SplitEnumerator, limit: int) -> Discovery
     return found
 
 
-def discover(case: SourceCase, enumerator: SplitEnumerator, limit: int, known: Iterable[str] = ()) -> list[Split]:
-    """The splits of look after look: until the end, or until nothing more comes and the `known` ones are among them."""
+def discover(
+    case: SourceCase, enumerator: SplitEnumerator, limit: int, known: Iterable[str] | None = None
+) -> list[Split]:
+    """The splits of look after look: until the end, or until nothing more comes and the `known` ones are among them.
+    Without `known`, there is at least one split if elements are expected."""
     found: list[Split] = []
-    missing = set(known)
+    missing = set(known or ())
     quiet = 0
     progress = time.monotonic()
     while True:
@@ -293,7 +296,7 @@ def discover(case: SourceCase, enumerator: SplitEnumerator, limit: int, known: I
             quiet, progress = 0, time.monotonic()
             continue
         quiet += 1
-        settled = not missing and (found or known or not case.expected)
+        settled = not missing and (found or known is not None or not case.expected)
         if (quiet >= _QUIET and settled) or time.monotonic() - progress > case.calls.patience:
             return found
         time.sleep(min(discovery.wait, _NAP * 5))

@@ -1,0 +1,1 @@
+"""Delta tables, through the package deltalake: a version is read, new versions are followed, and rows are appended."""

@@ -1,0 +1,85 @@
+"""Where a table is, and the options of the client that reaches its store.
+
+Options never carry a plain secret, because a pipeline that is compiled or submitted contains them: the value of one is
+a reference (`${NAME}`) or a `SecretStr`, and is resolved in each process that opens the table.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.sdk.errors import BuildError, RunError, shorten
+from tidegate.sdk.secrets.redaction import redacted
+from tidegate.sdk.secrets.references import resolved
+from tidegate.sdk.secrets.registry import is_secret
+
+_SECRET: Final = re.compile(r"secret|token|password|sas|key(?!_?id)", re.IGNORECASE)
+_NO_SECRET: Final = re.compile(r"(file|path|endpoint|uri|url)$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A table's path or URL, and the options of the client (names and values), which may be secrets."""
+
+    url: str
+    options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+
+    @staticmethod
+    def of(table: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, of: str) -> Location:
+        """The table that an author named. BuildError, naming the transform `of`, for what is no table's place, and for
+        a secret that would stand in the pipeline."""
+        if not isinstance(table, str | os.PathLike) or not os.fspath(table):
+            raise BuildError(f"{of} takes the path or URL of a table, not {shorten(table)}")
+        url = os.fspath(table)
+        if url.startswith("file://"):
+            url = url.removeprefix("file://")
+        if url.startswith("memory:"):
+            raise BuildError(f"{of}: {url} exists only in one process, so workers can't reach it: use a folder")
+        if storage_options is not None and not isinstance(storage_options, Mapping):
+            raise BuildError(f"{of}: storage_options is a dict of names and values, not {shorten(storage_options)}")
+        options = tuple((storage_options or {}).items())
+        for name, value in options:
+            if not isinstance(name, str) or not (isinstance(value, str) or is_secret(value)):
+                raise BuildError(f"{of}: storage_options maps names to texts, but {name!r} to {type(value).__name__}")
+            if isinstance(value, str) and _is_name_of_secret(name) and "${" not in value:
+                raise BuildError(
+                    f"{of}: storage_options[{name!r}] is a secret as plain text, which would stand in the pipeline: "
+                    f"write a reference such as '${{{name.upper()}}}', which each worker resolves, or a SecretStr"
+                )
+        return Location(url.rstrip("/") or "/", options)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the table is a folder of this machine's file system."""
+        return "://" not in self.url
+
+    @property
+    def shown(self) -> str:
+        """The table for messages, without passwords."""
+        return redacted(self.url)
+
+    @property
+    def client_url(self) -> str:
+        """The table as the client takes it: a local path is absolute."""
+        return os.path.abspath(os.path.expanduser(self.url)) if self.is_local else resolved(self.url)
+
+    def client_options(self) -> dict[str, str]:
+        """The client's options, with the values of secrets. RunError for a secret that this process can't resolve."""
+        return {name: value.get_secret_value() if is_secret(value) else resolved(value) for name, value in self.options}
+
+    def resolves_here(self) -> bool:
+        """Whether this process knows all secrets. Workers may know some that the author's machine doesn't. BuildError
+        for a reference that is none."""
+        try:
+            self.client_options()
+        except RunError:
+            return False
+        return True
+
+
+def _is_name_of_secret(name: str) -> bool:
+    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)
