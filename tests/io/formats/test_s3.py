@@ -2,51 +2,23 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tests.support.object_store import s3_file_system
 from tests.support.record_files import FORMATS, elements_of, visits
 
-MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
-)
-
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 RECORDS = visits(400)
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """Yield the file system of an S3 server with the bucket `formats`."""
-    with pytest.MonkeyPatch.context() as patch:
-        server = subprocess.Popen([sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert server.stdout is not None
-        port = int(server.stdout.readline())
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        import s3fs
-
-        s3fs.S3FileSystem.clear_instance_cache()
-        system = s3fs.S3FileSystem()
-        system.mkdir("formats")
+    """The file system of a store with a bucket `formats`."""
+    with s3_file_system("formats") as system:
         yield system
-        s3fs.S3FileSystem.clear_instance_cache()
-        server.communicate()
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -1,61 +1,30 @@
-"""Checkpoints in an object store: a real one over HTTP, with the client that authors use.
-
-Needs `pip install 's3fs' 'moto[server]'`, which are not in the test environment.
-"""
+"""Checkpoints in an object store: a real one over HTTP, with the client that authors use."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tests.support.object_store import s3_bucket
 from tests.support.streaming.child_processes import child_pids
 from tests.support.streaming.counting_job import ReportLog, elements_out, follow_until, start_job, windowed_counts
 from tests.support.streaming.staging_pipeline import StagingRun
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 
-MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
-)
-
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
-
 
 @pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """The URL of a bucket in a store that this process and its children can reach."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        command = [sys.executable, "-W", "ignore", "-c", SERVER]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as server:
-            assert server.stdout is not None
-            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
-            subprocess.run([sys.executable, "-c", "import s3fs; s3fs.S3FileSystem().mkdir('tides')"], check=True)
-            yield "s3://tides"
-            server.communicate()
+    with s3_bucket("tides") as url:
+        yield url
 
 
 def test_a_name_is_created_once_and_files_are_written_read_listed_and_deleted(bucket: str) -> None:

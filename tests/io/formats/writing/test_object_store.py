@@ -2,55 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 import tidegate as tg
 from tests.io.formats.writing.test_formats import WRITERS, sink_of
+from tests.support.object_store import s3_file_system
 from tests.support.written_files import FORMATS, rows_of, write
-
-MISSING = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
-pytestmark = pytest.mark.skipif(
-    bool(MISSING), reason=f"needs s3fs and moto[server]: {', '.join(MISSING)} not installed"
-)
-
-SERVER = """
-import sys
-from moto.server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-"""
 
 
 @pytest.fixture(scope="module")
 def store() -> Iterator[Any]:
-    """Start an S3 server with the bucket `out`, set up the environment for it, and yield its file system."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        command = [sys.executable, "-W", "ignore", "-c", SERVER]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as server:
-            assert server.stdout is not None
-            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
-            import s3fs
-
-            s3fs.S3FileSystem.clear_instance_cache()
-            fs = s3fs.S3FileSystem()
-            fs.mkdir("out")
-            yield fs
-            s3fs.S3FileSystem.clear_instance_cache()
-            server.communicate()
+    """An object store with the bucket `out`, which this process and those it starts find."""
+    with s3_file_system("out") as system:
+        yield system
 
 
 @pytest.mark.parametrize("format", FORMATS)
