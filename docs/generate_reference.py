@@ -117,9 +117,33 @@ def _signature(value: Any) -> str:
         if not made or made[0] in (object, Keywords) or not made[0].__module__.startswith("tidegate."):
             return ""
     try:
-        return _readable(inspect.signature(called))
+        return _readable(_with_options(inspect.signature(called), called))
     except (TypeError, ValueError):
         return ""
+
+
+def _with_options(signature: inspect.Signature, called: Any) -> inspect.Signature:
+    """A signature with the keywords of a TypedDict in the place of `**options: Unpack[…]`. A TypedDict has no defaults:
+    those are the base class's, or those of `Read`."""
+    shown: list[inspect.Parameter] = []
+    bases = (*getattr(called, "__mro__", ())[1:-1], tidegate.Read)
+    known = [inspect.signature(cls.__init__).parameters for cls in bases]
+    for parameter in signature.parameters.values():
+        hint = parameter.annotation
+        if parameter.kind is parameter.VAR_KEYWORD and isinstance(hint, str) and hint.startswith("Unpack["):
+            options = called.__init__.__globals__[hint.removeprefix("Unpack[").removesuffix("]")]
+            shown += [
+                inspect.Parameter(
+                    name,
+                    parameter.KEYWORD_ONLY,
+                    default=next(parameters[name].default for parameters in known if name in parameters),
+                    annotation=kind.__forward_arg__,
+                )
+                for name, kind in options.__annotations__.items()
+            ]
+        else:
+            shown.append(parameter)
+    return signature.replace(parameters=shown)
 
 
 def _readable(signature: inspect.Signature) -> str:
@@ -142,11 +166,13 @@ def _readable(signature: inspect.Signature) -> str:
 
 
 def _top_level(arguments: str) -> Iterator[str]:
-    """The arguments of a signature: parts between commas that are in no bracket."""
+    """The arguments of a signature: parts between commas that are in no bracket and no text."""
     depth = start = 0
+    quoted = False
     for at, letter in enumerate(arguments):
+        quoted ^= letter == "'"
         depth += (letter in "([{") - (letter in ")]}")
-        if letter == "," and not depth:
+        if letter == "," and not depth and not quoted:
             yield arguments[start:at].strip()
             start = at + 1
     yield arguments[start:].strip()

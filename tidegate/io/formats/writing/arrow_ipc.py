@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar, Final
 
 from tidegate.io.file_sink.format import FileWriter
 from tidegate.io.formats.packages import need_pyarrow
-from tidegate.io.formats.writing.parquet import conformed, joined_schema, table_of
-from tidegate.io.formats.writing.record_format import RecordBuffer, RecordFormat, check_codec
-from tidegate.io.records.row_converter import RowConverter
+from tidegate.io.formats.writing.arrow_tables import TableWriter, join_tables
+from tidegate.io.formats.writing.record_format import RecordFormat, check_codec
 
 _CODECS: Final = ("none", "lz4", "zstd")
 
@@ -35,73 +34,28 @@ class ArrowFormat(RecordFormat):
 
     def writers(self, sink: str) -> Callable[[], FileWriter]:
         converter = self.converter(sink)
-        return lambda: _ArrowWriter(self.codec, converter)
+        # A flush writes one record batch: each of the small ones would have its own buffers and metadata.
+        return lambda: TableWriter(converter, self._open, combine=True)
 
     def empty(self) -> bytes:
         target = io.BytesIO()
-        _open_arrow(target, self.schema, self.codec).close()
+        self._open(target, self.schema).close()
         return target.getvalue()
 
     def join(self, parts: Sequence[Callable[[], BinaryIO]], target: BinaryIO, sink: str) -> None:
-        """Copy batch after batch, so that no more than one is in memory."""
+        join_tables(parts, _batches, target, self._open, sink)
+
+    def _open(self, target: Any, schema: Any) -> Any:
+        """A writer of a file with these columns; without any, if they aren't known."""
+        import pyarrow as pa
         import pyarrow.ipc as ipc
 
-        schemas = []
-        for part in parts:
-            with part() as file:
-                schemas.append(ipc.open_file(file).schema)
-        schema = joined_schema(schemas, sink)
-        writer = _open_arrow(target, schema, self.codec)
-        for part in parts:
-            with part() as file:
-                source = ipc.open_file(file)
-                for at in range(source.num_record_batches):
-                    writer.write_batch(conformed(source.get_batch(at), schema))
-        writer.close()
+        options = ipc.IpcWriteOptions(compression=None if self.codec == "none" else self.codec)
+        return ipc.new_file(target, pa.schema([]) if schema is None else schema, options=options)
 
 
-class _ArrowWriter(FileWriter):
-    def __init__(self, codec: str, converter: RowConverter) -> None:
-        self._codec = codec
-        self._converter = converter
-        self._records = RecordBuffer(converter)
-        self._file: BinaryIO | None = None
-        self._writer: Any = None
-        self._schema: Any = None
-
-    def add(self, values: Sequence[Any]) -> None:
-        self._records.add(values)
-        self.buffered = self._records.size
-
-    def begin(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def flush(self) -> None:
-        batches = self._records.drain()
-        self.buffered = 0
-        if self._writer is None and (batches or self._converter.schema is not None):
-            self._schema = self._converter.schema
-            self._writer = _open_arrow(self._file, self._schema, self._codec)
-        if batches:
-            # One batch of the many small ones, each of which would have its own buffers and metadata.
-            self._writer.write_table(table_of(batches, self._schema, self._converter.sink).combine_chunks())
-
-    def finish(self) -> None:
-        self.flush()
-        if self._writer is None:
-            self._writer = _open_arrow(self._file, None, self._codec)
-        self._writer.close()
-        self._writer = self._file = None
-
-    def discard(self) -> None:
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            writer.close()
-
-
-def _open_arrow(target: Any, schema: Any, codec: str) -> Any:
-    import pyarrow as pa
+def _batches(file: BinaryIO) -> tuple[Any, Iterator[Any]]:
     import pyarrow.ipc as ipc
 
-    options = ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
-    return ipc.new_file(target, pa.schema([]) if schema is None else schema, options=options)
+    source = ipc.open_file(file)
+    return source.schema, map(source.get_batch, range(source.num_record_batches))

@@ -50,7 +50,7 @@ class CsvFormat(RecordFormat):
         return empty_stream(self.head(self.schema), b"", self.compression)
 
     def head(self, schema: Any) -> bytes:
-        """The compressed first line of a file with these columns; nothing as long as they aren't known."""
+        """The compressed first line of a file with these columns; empty until they are known."""
         if schema is None or not self.header:
             return b""
         quoted = ('"' + name.replace('"', '""') + '"' for name in schema.names)
@@ -96,7 +96,7 @@ class _CsvWriter(ByteStreamWriter):
 
 
 def _without_empty_lines(batch: Any) -> Any:
-    """The batch, but if null is all that a line would have, it is an empty text: readers skip empty lines."""
+    """The batch, with nulls in an only column as empty texts: readers would skip their empty lines."""
     import pyarrow as pa
 
     if batch.num_columns != 1 or not batch.column(0).null_count:

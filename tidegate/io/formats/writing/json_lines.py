@@ -1,7 +1,7 @@
 """Writing JSON lines: a JSON object in UTF-8 for each record.
 
-Instants are written as ISO text in UTC, decimals and UUIDs as text, dates and times as ISO text. NaN and the infinities
-have no form in JSON and are refused, as are bytes.
+Instants are written as ISO text in UTC, dates and times as ISO text, decimals and UUIDs as text. NaN, infinities and
+bytes have no form in JSON, and are refused.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class _JsonWriter(ByteStreamWriter):
 
     def encode(self, values: Sequence[Any]) -> bytes:
         if self._converter is not None:
-            self._converter.batch(values)  # refuses what doesn't fit the schema
+            self._converter.batch(values)  # refuses values that don't fit the schema
         try:
             lines = list(map(self._encode, self._objects(values)))
             lines.append("")
             return "\n".join(lines).encode()
         except (NoRecord, UnfitValue, TypeError, ValueError, RecursionError):
-            pass  # find out which
+            pass  # find the element
         for value in values:
             try:
                 self._encode(self._objects([value])[0]).encode()
@@ -87,7 +87,7 @@ class _JsonWriter(ByteStreamWriter):
         raise WriteError(f"{self._sink}: the elements can't be written as JSON")
 
     def _objects(self, records: Sequence[Any]) -> list[dict[str, Any]]:
-        """The records as dicts of values that JSON has."""
+        """The records as dicts whose values the encoder knows, or `_default` replaces."""
         classes = set(map(type, records))
         objects: list[dict[str, Any]]
         if classes == {dict}:
@@ -112,7 +112,7 @@ class _JsonWriter(ByteStreamWriter):
         return [{name: self._plain(item) for name, item in each.items()} for each in objects]
 
     def _plain(self, value: Any) -> Any:
-        """A value without tuples that are records, which JSON would have as arrays."""
+        """A value with dicts in place of tuples that are records, which the encoder would write as arrays."""
         if type(value) in _PLAIN:
             return value
         if isinstance(value, Mapping):
@@ -124,7 +124,7 @@ class _JsonWriter(ByteStreamWriter):
         return value
 
     def _default(self, value: Any) -> Any:
-        """A value that the encoder doesn't know, as one that it knows."""
+        """A replacement, which the encoder knows, for a value that it doesn't."""
         match value:
             case Timestamp() | datetime.datetime():
                 return instant_of(value, self._zone).astimezone(datetime.UTC).isoformat().replace("+00:00", "Z")

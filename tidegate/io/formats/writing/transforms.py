@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from tidegate.io import compression as _compression
 from tidegate.io.compression import Compression
@@ -34,8 +34,21 @@ Destination: TypeAlias = Callable[[Any], str | int]
 _NO_RECORDS: Final = (str, bytes, bool, int, float, list, set, frozenset)
 
 
+class WriteOptions(TypedDict, total=False):
+    """The keyword arguments that the writers of all formats have; `WriteToParquet` describes them."""
+
+    file_name_suffix: str
+    num_shards: int
+    shard_name_template: str
+    destination: Destination | None
+    partition_by: str | Sequence[str] | None
+    max_file_bytes: int | None
+    roll_interval: DurationLike | None
+    timezone: str | None
+
+
 class WriteRecords(PTransform[PCollection[Any], None]):
-    """What the transforms that write records share: see `WriteToParquet` for the arguments."""
+    """The base of the writers of all formats: a `FileSink`, and the columns of its files."""
 
     def __init__(
         self,
@@ -43,15 +56,15 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         format: RecordFormat,
         schema: Any,
         *,
-        file_name_suffix: str,
-        num_shards: int,
-        shard_name_template: str,
-        destination: Destination | None,
-        partition_by: str | Sequence[str] | None,
-        max_file_bytes: int | None,
-        roll_interval: DurationLike | None,
-        timezone: str | None,
         name: str | None,
+        file_name_suffix: str = "",
+        num_shards: int = 0,
+        shard_name_template: str = DEFAULT_TEMPLATE,
+        destination: Destination | None = None,
+        partition_by: str | Sequence[str] | None = None,
+        max_file_bytes: int | None = None,
+        roll_interval: DurationLike | None = None,
+        timezone: str | None = None,
     ) -> None:
         self.label = name
         of = format.transform
@@ -109,30 +122,11 @@ class WriteToCsv(WriteRecords):
         header: bool = True,
         delimiter: str = ",",
         compression: Compression = "auto",
-        file_name_suffix: str = "",
-        num_shards: int = 0,
-        shard_name_template: str = DEFAULT_TEMPLATE,
-        destination: Destination | None = None,
-        partition_by: str | Sequence[str] | None = None,
-        max_file_bytes: int | None = None,
-        roll_interval: DurationLike | None = None,
-        timezone: str | None = None,
         name: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        super().__init__(
-            path,
-            CsvFormat(header=header, delimiter=delimiter, compression=compression),
-            schema,
-            file_name_suffix=file_name_suffix,
-            num_shards=num_shards,
-            shard_name_template=shard_name_template,
-            destination=destination,
-            partition_by=partition_by,
-            max_file_bytes=max_file_bytes,
-            roll_interval=roll_interval,
-            timezone=timezone,
-            name=name,
-        )
+        format = CsvFormat(header=header, delimiter=delimiter, compression=compression)
+        super().__init__(path, format, schema, name=name, **options)
 
 
 class WriteToJson(WriteRecords):
@@ -153,30 +147,10 @@ class WriteToJson(WriteRecords):
         schema: Any = None,
         *,
         compression: Compression = "auto",
-        file_name_suffix: str = "",
-        num_shards: int = 0,
-        shard_name_template: str = DEFAULT_TEMPLATE,
-        destination: Destination | None = None,
-        partition_by: str | Sequence[str] | None = None,
-        max_file_bytes: int | None = None,
-        roll_interval: DurationLike | None = None,
-        timezone: str | None = None,
         name: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        super().__init__(
-            path,
-            JsonLinesFormat(compression=compression),
-            schema,
-            file_name_suffix=file_name_suffix,
-            num_shards=num_shards,
-            shard_name_template=shard_name_template,
-            destination=destination,
-            partition_by=partition_by,
-            max_file_bytes=max_file_bytes,
-            roll_interval=roll_interval,
-            timezone=timezone,
-            name=name,
-        )
+        super().__init__(path, JsonLinesFormat(compression=compression), schema, name=name, **options)
 
 
 class WriteToParquet(WriteRecords):
@@ -196,8 +170,11 @@ class WriteToParquet(WriteRecords):
       `out/country=DE/day=2013-01-01/part-…`. These columns are left out of the files. None is
       `__HIVE_DEFAULT_PARTITION__`.
     - `destination`, and `{window}` in the path: as for `WriteToText`. `timezone` is also that of windows in names.
-    - `max_file_bytes`, `roll_interval` (seconds): begins a new file when the current one has reached about this size,
-      or is this old when an element arrives. A stream also begins new files after each checkpoint.
+    - `max_file_bytes`: begins a new file when the current one has about this size. Where elements are of similar
+      size, a file ends between nine tenths and nine eighths of it; a compressor adds what it holds back, at most
+      128 KiB (bz2: 900 kB).
+    - `roll_interval` (seconds): an element that arrives when the current file is this old begins a new one. A stream
+      also begins new files after each checkpoint.
     - `num_shards`: how many files; 0: one for each task that writes. Files of several tasks are then rewritten as one.
 
     Raises BuildError when applied, if the folder can't be written to, if the schema or an option is wrong, or if
@@ -211,30 +188,11 @@ class WriteToParquet(WriteRecords):
         *,
         codec: str = "snappy",
         row_group_buffer_size: int = 1 << 26,
-        file_name_suffix: str = "",
-        num_shards: int = 0,
-        shard_name_template: str = DEFAULT_TEMPLATE,
-        destination: Destination | None = None,
-        partition_by: str | Sequence[str] | None = None,
-        max_file_bytes: int | None = None,
-        roll_interval: DurationLike | None = None,
-        timezone: str | None = None,
         name: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        super().__init__(
-            file_path_prefix,
-            ParquetFormat(codec=codec, row_group_buffer_size=row_group_buffer_size),
-            schema,
-            file_name_suffix=file_name_suffix,
-            num_shards=num_shards,
-            shard_name_template=shard_name_template,
-            destination=destination,
-            partition_by=partition_by,
-            max_file_bytes=max_file_bytes,
-            roll_interval=roll_interval,
-            timezone=timezone,
-            name=name,
-        )
+        format = ParquetFormat(codec=codec, row_group_buffer_size=row_group_buffer_size)
+        super().__init__(file_path_prefix, format, schema, name=name, **options)
 
 
 class WriteToAvro(WriteRecords):
@@ -253,30 +211,10 @@ class WriteToAvro(WriteRecords):
         schema: Any = None,
         *,
         codec: str = "deflate",
-        file_name_suffix: str = "",
-        num_shards: int = 0,
-        shard_name_template: str = DEFAULT_TEMPLATE,
-        destination: Destination | None = None,
-        partition_by: str | Sequence[str] | None = None,
-        max_file_bytes: int | None = None,
-        roll_interval: DurationLike | None = None,
-        timezone: str | None = None,
         name: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        super().__init__(
-            file_path_prefix,
-            AvroFormat(codec=codec),
-            schema,
-            file_name_suffix=file_name_suffix,
-            num_shards=num_shards,
-            shard_name_template=shard_name_template,
-            destination=destination,
-            partition_by=partition_by,
-            max_file_bytes=max_file_bytes,
-            roll_interval=roll_interval,
-            timezone=timezone,
-            name=name,
-        )
+        super().__init__(file_path_prefix, AvroFormat(codec=codec), schema, name=name, **options)
 
 
 class WriteToArrow(WriteRecords):
@@ -292,30 +230,10 @@ class WriteToArrow(WriteRecords):
         schema: Any = None,
         *,
         codec: str = "none",
-        file_name_suffix: str = "",
-        num_shards: int = 0,
-        shard_name_template: str = DEFAULT_TEMPLATE,
-        destination: Destination | None = None,
-        partition_by: str | Sequence[str] | None = None,
-        max_file_bytes: int | None = None,
-        roll_interval: DurationLike | None = None,
-        timezone: str | None = None,
         name: str | None = None,
+        **options: Unpack[WriteOptions],
     ) -> None:
-        super().__init__(
-            file_path_prefix,
-            ArrowFormat(codec=codec),
-            schema,
-            file_name_suffix=file_name_suffix,
-            num_shards=num_shards,
-            shard_name_template=shard_name_template,
-            destination=destination,
-            partition_by=partition_by,
-            max_file_bytes=max_file_bytes,
-            roll_interval=roll_interval,
-            timezone=timezone,
-            name=name,
-        )
+        super().__init__(file_path_prefix, ArrowFormat(codec=codec), schema, name=name, **options)
 
 
 def _columns(partition_by: str | Sequence[str] | None, of: str) -> tuple[str, ...]:
@@ -341,7 +259,7 @@ def _with_partition(path: str) -> str:
 
 
 def _with_schema(format: RecordFormat, given: Any) -> RecordFormat:
-    """The format with the columns that an author gave, but for those that are in the names of files."""
+    """The format with the columns that an author gave, without those that are in the names of files."""
     of = format.transform
     if isinstance(format, AvroFormat) and isinstance(given, Mapping) and given.get("type") == "record":
         fields = given.get("fields")
@@ -354,15 +272,15 @@ def _with_schema(format: RecordFormat, given: Any) -> RecordFormat:
     need_pyarrow(of)
     schema = schema_of(given, of)
     assert schema is not None
-    if vague := next((field.name for field in schema.fields if field.type is None), None):
-        raise BuildError(f"{of}: the column {vague!r} needs a type, to be written")
+    if untyped := next((field.name for field in schema.fields if field.type is None), None):
+        raise BuildError(f"{of}: the column {untyped!r} needs a type")
     _check_columns(schema.names, format.without, of)
     columns = schema.select(name for name in schema.names if name not in format.without)
     return dataclasses.replace(format, schema=to_arrow(columns))
 
 
 def _of_element_type(format: RecordFormat, input: PCollection[Any]) -> RecordFormat:
-    """The format with the columns of the elements' class, if that determines them."""
+    """The format with the columns of the elements' class, if the class determines them."""
     of = format.transform
     hint = plain_hint(input.element_type)
     if input.pipeline.checks_types and isinstance(hint, type) and issubclass(hint, _NO_RECORDS):
@@ -379,7 +297,7 @@ def _of_element_type(format: RecordFormat, input: PCollection[Any]) -> RecordFor
         need_pyarrow(of)
         schema = schema_of(hint, of)
     except (BuildError, NameError):
-        return format  # the values may tell
+        return format  # the columns are inferred from the first elements
     if schema is None or any(field.type is None for field in schema.fields):
         return format
     _check_columns(schema.names, format.without, of)
@@ -396,7 +314,7 @@ def _check_columns(names: Sequence[str], partition: Sequence[str], of: str) -> N
 
 
 def _with_compression(format: RecordFormat, prefix: str, template: str, suffix: str) -> RecordFormat:
-    """The format with the compression that `auto` stands for."""
+    """The format with the compression that `auto` chooses."""
     if not isinstance(format, CsvFormat | JsonLinesFormat):
         return format
     path = OutputFiles.of(prefix, template, suffix, addressed=True).final(prefix, 0, 1)
