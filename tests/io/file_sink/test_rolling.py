@@ -18,33 +18,85 @@ from tidegate.io.files import Local
 from tidegate.sdk.connectors.sinks import Committable
 
 
+@pytest.mark.parametrize("block", [100, 20_000])
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_file_is_finished_at_about_the_given_size(tmp_path: Path, format: str) -> None:
-    schema = {"n": int, "text": str}
-    sink = sink_of(format, f"{tmp_path}/part", schema, max_file_bytes=60_000)
-    rows = [{"n": n, "text": os.urandom(50).hex()} for n in range(5_000)]
-    write_and_commit(sink, rows, block=50)
+def test_a_file_ends_within_an_eighth_of_the_given_size(tmp_path: Path, format: str, block: int) -> None:
+    sink = sink_of(format, f"{tmp_path}/part", {"n": int, "text": str}, max_file_bytes=200_000)
+    rows = [{"n": n, "text": os.urandom(20 + n % 30).hex()} for n in range(20_000)]
+    write_and_commit(sink, rows, block=block)
     found = files_of(tmp_path)
     sizes = [len(data) for data in found.values()]
     assert len(sizes) > 3
-    assert all(30_000 < size < 120_000 for size in sizes[:-1]), sizes
+    assert all(0.9 * 200_000 <= size <= 1.125 * 200_000 for size in sizes[:-1]), sizes
     assert [str(row["n"]) for row in all_rows(tmp_path, format)] == [str(row["n"]) for row in rows]
     assert list(found) == [f"part-{n:05d}-of-{len(found):05d}" for n in range(len(found))]
 
 
-def test_a_file_is_finished_at_the_given_age(tmp_path: Path) -> None:
+@pytest.mark.parametrize("codec", ["gzip", "zstd", "xz"])
+def test_a_compressed_file_is_larger_by_what_its_compressor_holds_back(tmp_path: Path, codec: str) -> None:
+    sink = sink_of("csv", f"{tmp_path}/part", {"text": str}, max_file_bytes=200_000, compression=codec)
+    write_and_commit(sink, [{"text": os.urandom(50).hex()} for _ in range(15_000)], block=20_000)
+    sizes = [len(data) for data in files_of(tmp_path).values()]
+    assert len(sizes) > 2
+    assert all(0.9 * 200_000 <= size <= 1.125 * 200_000 + (128 << 10) for size in sizes[:-1]), sizes
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_elements_that_suddenly_are_larger_do_not_fill_a_file_far_beyond_its_size(tmp_path: Path, format: str) -> None:
+    sink = sink_of(format, f"{tmp_path}/part", {"text": str}, max_file_bytes=100_000)
+    rows = [{"text": "x"}] * 2_000 + [{"text": os.urandom(15_000).hex()} for _ in range(30)]
+    write_and_commit(sink, rows, block=5_000)
+    sizes = [len(data) for data in files_of(tmp_path).values()]
+    assert len(sizes) > 3
+    assert all(size <= 2 * 100_000 for size in sizes), sizes
+
+
+def test_a_format_that_makes_elements_many_times_as_large_does_not_fill_a_file_beyond_its_size(tmp_path: Path) -> None:
+    sink = sink_of("json", f"{tmp_path}/part", max_file_bytes=20_000)
+    write_and_commit(
+        sink, [{"the name of a column, much longer than its values": n} for n in range(3_000)], block=3_000
+    )
+    sizes = [len(data) for data in files_of(tmp_path).values()]
+    assert len(sizes) > 5
+    assert all(0.9 * 20_000 <= size <= 1.125 * 20_000 for size in sizes[:-1]), sizes
+
+
+def test_every_element_has_a_file_of_its_own_if_no_two_fit(tmp_path: Path) -> None:
+    sink = sink_of("json", f"{tmp_path}/part", max_file_bytes=1)
+    write_and_commit(sink, [{"n": n} for n in range(5)], block=5)
+    assert list(rows_in(tmp_path, "json").values()) == [[{"n": n}] for n in range(5)]
+
+
+def test_an_element_that_arrives_when_the_file_has_the_given_age_begins_another(tmp_path: Path) -> None:
     now = [0.0]
     sink = sink_of("json", f"{tmp_path}/part", roll_interval=60)
     attempt = attempt_of(sink, "run", clock=lambda: now[0])
-    for n in range(10):
-        now[0] = n * 25.0
-        attempt.write([{"n": n}])
+    for n, at in enumerate([0, 25, 59, 60, 85, 3_600, 3_601]):
+        now[0] = float(at)
+        attempt.write([{"n": n}, {"n": n}])
     sink.commit("run", attempt.prepare())
     assert [[row["n"] for row in rows] for rows in rows_in(tmp_path, "json").values()] == [
-        [0, 1, 2, 3],
-        [4, 5, 6, 7],
-        [8, 9],
+        [0, 0, 1, 1, 2, 2],
+        [3, 3, 4, 4],
+        [5, 5, 6, 6],
     ]
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_a_file_that_was_closed_early_is_not_continued_once_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(file_attempt, "BUFFER_BUDGET", 1)
+    monkeypatch.setattr(Local, "appends", False)
+    now = [0.0]
+    sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k", roll_interval=10)
+    attempt = attempt_of(sink, "run", clock=lambda: now[0])
+    for n, (k, at) in enumerate([("a", 0), ("b", 1), ("a", 11), ("b", 12)]):
+        now[0] = float(at)
+        attempt.write([((f"k={k}",), {"k": k, "n": n})])
+    sink.commit("run", attempt.prepare())
+    assert [[row["n"] for row in rows] for rows in rows_in(tmp_path, format).values()] == [[0], [2], [1], [3]]
 
 
 @pytest.mark.parametrize("format", ["json", "parquet"])
@@ -54,7 +106,7 @@ def test_pieces_of_a_file_that_was_closed_early_are_joined_and_rolled_files_are_
     monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 1)
     monkeypatch.setattr(Local, "appends", False)
     now = [0.0]
-    sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k", roll_interval=10)
+    sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k", roll_interval=12)
     attempt = attempt_of(sink, "run", clock=lambda: now[0])
     monkeypatch.setattr(file_attempt, "BUFFER_BUDGET", 1)
     for n in range(12):

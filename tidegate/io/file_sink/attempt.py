@@ -6,7 +6,8 @@ and only so many files (and compressors) are open at once. A part whose file was
 the format or the store can't append, the part is finished instead, and another one continues it.
 
 A part is also finished when it reaches the size or the age at which files are rolled. The next part of the same address
-then belongs to another file.
+then belongs to another file. How much room elements take in the file is known only when they have been flushed. So they
+are added a few at a time, and in between the size is estimated by what earlier ones took.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 from typing import Any, BinaryIO, Final, NamedTuple
 
 from tidegate.io import files
+from tidegate.io.file_sink.element_sizes import estimated_content
 from tidegate.io.file_sink.format import FileFormat, FileWriter
 from tidegate.io.files import Store
 from tidegate.io.output_names import Address
@@ -32,6 +34,12 @@ BUFFER_BUDGET: Final = 1 << 26
 """The number of bytes that all parts of an attempt buffer together."""
 
 _TURNS_AT_ONCE: Final = 100_000
+_FULL: Final = 0.9
+"""A file is finished at this share of its greatest size: what is left would make a small flush of its own."""
+_STEP: Final = 8
+"""At most one such part of a file's greatest size is added at once,"""
+_LOOK_AHEAD: Final = 512
+"""and at most this many elements."""
 
 
 class Piece(NamedTuple):
@@ -84,6 +92,9 @@ class FileAttempt(Attempt[Any]):
         self._finished: list[Piece] = []
         self._interrupted: dict[tuple[Address, int], _File] = {}  # files whose last part had to be finished early
         self._buffered = 0
+        # That of the part that was flushed last, since elements are alike. The first guess is high: a first flush comes
+        # early, and shows it.
+        self._ratio = float(_STEP)
         self._begun = 0
         self._sequence = 0
         # The shard that receives an address's next element; tasks start at different ones, so that little data is not
@@ -136,56 +147,94 @@ class FileAttempt(Attempt[Any]):
         _quietly(partial(self._store.remove_empty_folder, self._at(self._name)))  # not empty if output was prepared
 
     def _write(self, address: Address, values: Sequence[Any]) -> None:
-        shards = self._layout.shards
-        turn = self._turns.get(address, self._task % shards)
-        for i in range(min(shards, len(values))):
-            part = self._part(address, (turn + i) % shards)
-            before = part.writer.buffered
-            part.writer.add(values if shards == 1 else values[i::shards])
-            self._buffered += part.writer.buffered - before
-            if part.writer.buffered >= self._layout.format.buffer_bytes:
-                self._flush(part)
-            if self._layout.rolls:
-                self._roll_if_due(part)
-        if shards > 1:
-            self._turns[address] = (turn + len(values)) % shards
+        if self._layout.rolls:
+            self._write_and_roll(address, values)
+        else:
+            self._write_in_turn(address, values)
         if self._buffered >= BUFFER_BUDGET:
             for part in sorted(self._parts.values(), key=lambda part: part.writer.buffered, reverse=True):
                 self._flush(part)
                 if self._buffered < BUFFER_BUDGET // 2:
                     break
 
+    def _write_in_turn(self, address: Address, values: Sequence[Any]) -> None:
+        """Distribute elements over the shards of an address."""
+        shards = self._layout.shards
+        turn = self._turns.get(address, self._task % shards)
+        for i in range(min(shards, len(values))):
+            self._add(self._part(address, (turn + i) % shards), values if shards == 1 else values[i::shards])
+        if shards > 1:
+            self._turns[address] = (turn + len(values)) % shards
+
+    def _write_and_roll(self, address: Address, values: Sequence[Any]) -> None:
+        """Write elements to an address's only shard, and begin a new file whenever one is old or full."""
+        part = self._parts.get((address, 0))
+        if part is not None and self._is_old(part.file):
+            self._finish(part)
+        start = 0
+        while start < len(values):
+            part = self._part(address, 0)
+            stop = start + self._fitting(part, values, start)
+            self._add(part, values[start:stop])
+            if self._layout.max_file_bytes is not None:
+                part.unflushed += estimated_content(values[start:stop])
+                self._finish_if_full(part)
+            start = stop
+
+    def _fitting(self, part: _Part, values: Sequence[Any], start: int) -> int:
+        """How many of the values from `start` on may be added to a part before its size has to be looked at."""
+        greatest = self._layout.max_file_bytes
+        if greatest is None:
+            return len(values) - start
+        room = (greatest - part.expected_size) / max(part.ratio, 0.01)
+        room = min(max(room, greatest / _STEP**2), greatest / _STEP)
+        near = values[start : start + _LOOK_AHEAD]
+        return max(1, min(len(near), int(room * len(near) / max(1, estimated_content(near)))))
+
+    def _add(self, part: _Part, values: Sequence[Any]) -> None:
+        before = part.writer.buffered
+        part.writer.add(values)
+        self._buffered += part.writer.buffered - before
+        if part.writer.buffered >= self._layout.format.buffer_bytes:
+            self._flush(part)
+
     def _part(self, address: Address, shard: int) -> _Part:
         part = self._parts.get((address, shard))
         if part is None:
             name = f"{self._name}/{self._begun:05d}-{shard:05d}"
             number = self._begun if self._layout.rolls else 0
-            file = self._interrupted.pop((address, shard), None) or _File(number, self._clock())
+            file = self._interrupted.pop((address, shard), None)
+            if file is None or self._is_old(file):
+                file = _File(number, self._clock())
             self._begun += 1
-            part = _Part(self._store, self._at(name), name, self._new_writer(), address, shard, file)
+            part = _Part(self._store, self._at(name), name, self._new_writer(), address, shard, file, self._ratio)
             self._parts[address, shard] = part
             if not self._layout.addressed:
-                self._use(part)  # so that a folder that can't be written to is reported at the first element
+                self._use(part)  # report a folder that is not writable at the first element
         return part
 
     def _flush(self, part: _Part) -> None:
-        if part.closed:  # finished since it was listed, to open another one
+        if part.closed:  # the caller listed it, then another part needed its place
             return
         self._use(part)
         self._buffered -= part.writer.buffered
         part.flush()
+        self._ratio = part.ratio
 
-    def _roll_if_due(self, part: _Part) -> None:
-        """Finish a part whose file has reached its size or its age."""
-        layout = self._layout
-        if layout.max_file_bytes is not None and part.expected_size >= layout.max_file_bytes:
+    def _is_old(self, file: _File) -> bool:
+        """Whether a file is to have no more elements because of its age."""
+        interval = self._layout.roll_interval
+        return interval is not None and self._clock() - file.begun_at >= interval
+
+    def _finish_if_full(self, part: _Part) -> None:
+        """Finish a part whose file has reached its size."""
+        greatest = self._layout.max_file_bytes
+        assert greatest is not None
+        if part.expected_size >= greatest:
             self._flush(part)
-            # A flush may show that the elements take less room in the file than in memory.
-            if part.file.size + part.size >= layout.max_file_bytes * 0.9:
+            # A flush may show that the elements take less room in the file than was expected.
+            if part.file.size + part.size >= greatest * _FULL:
                 self._finish(part)
-                return
-        if layout.roll_interval is not None and self._clock() - part.file.begun_at >= layout.roll_interval:
-            self._finish(part)
 
     def _use(self, part: _Part) -> None:
         """Open a part's file, if necessary in place of the least recently used one."""
@@ -228,26 +277,37 @@ class _Part:
     """A part being written. Its file is created when something is first flushed, and may be closed in between."""
 
     def __init__(
-        self, store: Store, path: str, name: str, writer: FileWriter, address: Address, shard: int, file: _File
+        self,
+        store: Store,
+        path: str,
+        name: str,
+        writer: FileWriter,
+        address: Address,
+        shard: int,
+        file: _File,
+        ratio: float,
     ) -> None:
         self.path = path
         self.writer = writer
         self.address = address
         self.shard = shard
         self.file = file
+        self.ratio = ratio
+        """How many bytes of the file a byte of elements becomes, as `estimated_content` counts them."""
+        self.unflushed = 0
+        """The size of the elements that are not in the file, by the same count."""
         self.size = 0
         self.closed = False
         self._store = store
         self._name = name
         self._created = False
         self._stream: BinaryIO | None = None
-        self._flushed = 0  # bytes, as they were counted in memory
+        self._flushed = 0  # by the same count
 
     @property
     def expected_size(self) -> int:
         """The size of the part's file with all that is buffered, if that takes as much room as what was written."""
-        ratio = self.size / self._flushed if self._flushed else 1.0
-        return self.file.size + self.size + int(self.writer.buffered * ratio)
+        return self.file.size + self.size + int(self.unflushed * self.ratio)
 
     def open(self) -> None:
         """Open the file; a new one begins with its header."""
@@ -262,11 +322,13 @@ class _Part:
             self.writer.begin(self._stream)
 
     def flush(self) -> None:
-        """Write what is in memory. The file is open."""
+        """Write the elements in memory. The file is open."""
         assert self._stream is not None
-        self._flushed += self.writer.buffered
         self.writer.flush()
+        self._flushed, self.unflushed = self._flushed + self.unflushed, 0
         self.size = self._stream.tell()
+        if self._flushed:
+            self.ratio = self.size / self._flushed
 
     def suspend(self) -> None:
         """Close the file for a while."""
@@ -304,4 +366,4 @@ def _quietly(call: Callable[[], Any]) -> None:
     try:
         call()
     except Exception:
-        pass  # what is left is removed with the work folder
+        pass  # leftovers are removed with the work folder

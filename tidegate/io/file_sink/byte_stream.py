@@ -12,7 +12,7 @@ from tidegate.io.file_sink.format import FileWriter
 
 
 def compressed(data: bytes, compression: Compression) -> bytes:
-    """`data` as a compressed stream of its own; nothing if there is none."""
+    """`data` as a separate compressed stream; empty if `data` is."""
     if not data:
         return b""
     stream = _compression.compressor(compression)
@@ -25,8 +25,8 @@ def empty_stream(head: bytes, foot: bytes, compression: Compression) -> bytes:
 
 
 class ByteStreamWriter(FileWriter):
-    """A head, encoded records, and a foot. Head and foot are compressed apart from the records, and so are the records
-    written between two closings of the file, so that files can be joined byte by byte."""
+    """A head, encoded records, and a foot. The head, the foot, and the records between two closings of the file are
+    separate compressed streams, so that files can be joined byte by byte."""
 
     def __init__(self, head: bytes, foot: bytes, compression: Compression) -> None:
         self._head = head
@@ -71,7 +71,7 @@ class ByteStreamWriter(FileWriter):
         self._file.write(self._compressor.compress(data))
 
     def _drain(self) -> bytes:
-        """The bytes of what is buffered, which isn't any more."""
+        """Return the encoded elements in the buffer, and empty it."""
         data = b"".join(self._chunks)
         self._chunks.clear()
         return data

@@ -1,7 +1,7 @@
 """The commit of files: parts in the work folder get their final names.
 
-A part gets its final name by moving it. If several parts make up one file, they are joined first: byte by byte with the
-headers and footers in between left out, or by the format.
+A part gets its final name by a move. If several parts make up one file, they are joined first: byte by byte without the
+headers and footers in between, or by the format.
 
 While the commit of a bounded run is under way, a marker file lies in its work folder, and is removed last. A commit
 that finds the marker continues where an earlier one stopped. A commit that finds neither marker nor parts had been

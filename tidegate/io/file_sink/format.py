@@ -46,7 +46,7 @@ class FileWriter(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Writes what is buffered into the open file."""
+        """Writes the buffered elements into the open file."""
 
     def suspend(self) -> None:
         """Called before the file is closed for a while; only for formats that append."""

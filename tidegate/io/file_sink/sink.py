@@ -30,7 +30,8 @@ class FileSink(Sink[Any]):
     """Elements in files of some format.
 
     `num_shards` is 0 for one file for each writing task. A file is finished, and another one begun, when it has about
-    `max_file_bytes` bytes or is older than `roll_interval` seconds; at the latest when the attempt is prepared.
+    `max_file_bytes` bytes or when an element arrives after `roll_interval` seconds; at the latest when the attempt is
+    prepared.
     """
 
     prefix: str
@@ -122,7 +123,7 @@ class FileSink(Sink[Any]):
 
 
 def rolling_seconds(interval: DurationLike | None, transform: str) -> float | None:
-    """The seconds of an author's `roll_interval`. BuildError for what is no length of time."""
+    """The seconds of an author's `roll_interval`. Raises BuildError for anything but a length of time."""
     if interval is None:
         return None
     try:

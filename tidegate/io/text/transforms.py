@@ -130,9 +130,11 @@ class WriteToText(PTransform[PCollection[Any], None]):
       `{window:%Y-%m-%d}` for its start in that format, and `{window.end:%H%M}` for its end. The global window is
       `global`. An element in several windows is written to the files of each. Times are in the zone `timezone`, and
       formats have the codes that Python documents for `strftime`. A literal brace is written `{{` or `}}`.
-
-    - `max_file_bytes`, `roll_interval` (seconds): begins a new file when the current one has reached about this size,
-      or is this old when an element arrives. By default, a file ends with the run or the checkpoint.
+    - `max_file_bytes`: begins a new file when the current one has about this size. Where lines are of similar size, a
+      file ends between nine tenths and nine eighths of it; a compressor adds what it holds back, at most 128 KiB (bz2:
+      900 kB).
+    - `roll_interval` (seconds): an element that arrives when the current file is this old begins a new one. By default,
+      a file ends with the run or the checkpoint.
 
     A prefix with `{destination}` or `{window}` does not identify an earlier run's files; they are listed in a file
     `.tidegate-files-…` in the output folder.

@@ -13,10 +13,11 @@ from decimal import Decimal
 from typing import Any, BinaryIO, ClassVar, Final, cast
 from zoneinfo import ZoneInfo
 
+from tidegate.io.file_sink.element_sizes import estimated_size
 from tidegate.io.file_sink.format import FileWriter
 from tidegate.io.formats.packages import need_fastavro, need_pyarrow
 from tidegate.io.formats.writing.avro_schema import NoAvroType, avro_schema
-from tidegate.io.formats.writing.record_format import RecordFormat, check_codec, estimated_size
+from tidegate.io.formats.writing.record_format import RecordFormat, check_codec
 from tidegate.io.records.row_access import ColumnReader, NoRecord
 from tidegate.io.records.row_converter import RowConverter, UnfitValue, instant_of, value_converter
 from tidegate.io.records.types import kind_of
@@ -32,7 +33,7 @@ _EXACT: Final[dict[str, frozenset[type]]] = {
     "binary": frozenset({bytes, _NONE}),
     "decimal": frozenset({Decimal, _NONE}),
 }
-"""The classes of values that fastavro writes as the type of a column, without asking whether they fit it."""
+"""The classes of values that fastavro writes as the type of a column exactly, by the kind of the column."""
 _NOTHING: Final[frozenset[type]] = frozenset()
 
 
@@ -68,7 +69,7 @@ class AvroFormat(RecordFormat):
             raise BuildError(f"{self.transform}: this is no Avro schema: {type(error).__name__}: {error}") from None
 
     def avro(self, schema: Any) -> dict[str, Any]:
-        """The Avro schema of the files' records. NoAvroType for columns that Avro can't represent."""
+        """The Avro schema of the files' records. Raises NoAvroType for columns that Avro can't represent."""
         if isinstance(schema, Mapping):
             fields = [field for field in schema["fields"] if field["name"] not in self.without]
             return {**schema, "fields": fields}
@@ -84,7 +85,7 @@ class AvroFormat(RecordFormat):
         return target.getvalue()
 
     def join(self, parts: Sequence[Callable[[], BinaryIO]], target: BinaryIO, sink: str) -> None:
-        """Copy block after block, as they are."""
+        """Copy block after block, unchanged."""
         from fastavro import block_reader
 
         schemas = []
@@ -124,7 +125,7 @@ class _Records:
             self._use(format.schema)
 
     def dicts(self, records: Sequence[Any]) -> list[dict[str, Any]]:
-        """The dicts of some records. WriteError for one that has other fields than the columns, or a naive time."""
+        """The records as dicts. Raises WriteError for a field that is no column, and for a naive time."""
         if self._reader is None:
             converter = RowConverter(self._sink, None, self._format.without, self._format.timezone)
             self._use(converter.batch(records).schema)
@@ -181,7 +182,7 @@ class _Records:
             self._converters[field.name] = value_converter(field.type, self._zone, dict)
 
     def _use_avro(self, schema: Mapping[str, Any]) -> None:
-        """Use a schema of Avro's: fastavro checks values against it, but for times without a zone."""
+        """Use an Avro schema: fastavro checks values against it, except times without a zone."""
         self.schema = self._format.avro(schema)
         self._reader = ColumnReader([field["name"] for field in self.schema["fields"]], self._format.without)
         for field in self.schema["fields"]:
@@ -214,8 +215,9 @@ class _AvroWriter(FileWriter):
             dicts = self._records.dicts(rows)
             try:
                 deque(map(self._open().write, dicts), 0)
-            except Exception as error:  # fastavro raises what the value's own methods do
+            except Exception as error:  # including those of a value's own methods
                 raise self._records.unfit(dicts, error) from None
+            self._open().flush()  # the block that it collects, so that the file's size is known
 
     def finish(self) -> None:
         self.flush()

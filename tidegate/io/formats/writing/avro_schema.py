@@ -17,8 +17,8 @@ class NoAvroType(ValueError):
 
 
 def avro_schema(schema: Any) -> dict[str, Any]:
-    """The Avro schema of records with the columns of a `pyarrow.Schema`. NoAvroType for a name or a type that Avro
-    doesn't have.
+    """The Avro schema of records with the columns of a `pyarrow.Schema`. Raises NoAvroType for a name or a type that
+    Avro doesn't have.
 
     >>> import pyarrow as pa
     >>> avro_schema(pa.schema([pa.field("n", pa.int64(), nullable=False)]))["fields"]
