@@ -1,7 +1,7 @@
-"""Columns of Arrow's as lists of Python values, and the casts that come before.
+"""Arrow columns as lists of Python values, and the casts before that.
 
-A column is converted at once, never cell by cell: numbers and text by Arrow, times by way of numpy, which is many
-times as fast.
+Whole columns are converted, never single cells: numbers and text by Arrow, and times through numpy, which is many times
+faster.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UTC: Final = datetime.UTC
 
 
 def values_of(column: Any) -> list[Any]:
-    """The values of an array that was fitted for Python (`fit`); instants are aware datetimes in UTC."""
+    """The values of an array that `fit` has prepared; instants are aware datetimes in UTC."""
     kind = kind_of(column.type)
     found: list[Any]
     match kind:
@@ -35,8 +35,9 @@ def values_of(column: Any) -> list[Any]:
 
 
 def fit(column: Any, type: Any, timezone: str | None) -> Any:
-    """A column cast to a type that `resolve` gave. Raises `pyarrow.ArrowInvalid` for values that the type can't have:
-    nanoseconds that aren't whole microseconds, times that a clock change skips or repeats, numbers out of range."""
+    """A column cast to a type that `resolve` returned. Raises `pyarrow.ArrowInvalid` for values that the type can't
+    represent: nanoseconds that aren't whole microseconds, times that a clock change skips or repeats, numbers out of
+    range."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -69,7 +70,7 @@ def _parsed_times(column: Any, timezone: str | None) -> Any:
         try:
             return column.cast(pa.timestamp("us"))
         except pa.ArrowInvalid:
-            pass  # some say their offset
+            pass  # some of them have an offset
     return column.cast(pa.timestamp("us", "UTC"))
 
 
@@ -94,7 +95,7 @@ def _fit_nested(column: Any, type: Any, timezone: str | None) -> Any:
 
 
 def _compact(column: Any) -> tuple[Any, Any]:
-    """The offsets and values of a list column, from 0 on, without what a slice has left out."""
+    """The offsets and values of a list column: from 0 on, and without the values outside a slice."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -131,7 +132,7 @@ def _instants(column: Any) -> list[Any]:
 
 
 def _by_numpy(column: Any) -> list[Any]:
-    """The values by way of numpy, where it is installed."""
+    """The values through numpy, if it is installed."""
     try:
         import numpy  # noqa: F401
     except ImportError:
@@ -140,7 +141,7 @@ def _by_numpy(column: Any) -> list[Any]:
 
 
 def _check_years(column: Any) -> None:
-    """Raise ArrowInvalid for dates and instants that Python doesn't have."""
+    """Raise ArrowInvalid for dates and instants outside of Python's range of years."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -157,7 +158,7 @@ _YEARS: Final = {"date": _DAYS, "timestamp": (_DAYS[0] * _DAY, (_DAYS[1] + 1) * 
 
 
 def _in_utc(type: Any) -> Callable[[Any], Any] | None:
-    """How a nested value gets its instants in UTC's own class; None if it has none."""
+    """A function that converts the instants in a nested value to UTC; None if the type has no instants."""
     match kind_of(type):
         case "timestamp":
             return partial(datetime.datetime.astimezone, tz=UTC)

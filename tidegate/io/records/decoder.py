@@ -1,6 +1,6 @@
-"""Makes elements of record batches: casts, filters, converts and constructs a batch at once.
+"""Makes elements from record batches: casts, filters, converts and constructs a whole batch at a time.
 
-Only when something of that fails is the batch divided, until the records are found that are bad.
+Only if one of these fails is the batch divided, until the bad records are found.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.sdk.errors import shorten
 
 
 class BatchDecoder:
-    """Makes elements of batches with the columns of one file, which `projection` describes.
+    """Makes elements from batches with the columns of one file, which `projection` describes.
 
     >>> import pyarrow as pa
     >>> from tidegate.io.records.projection import project, selection_of
@@ -82,7 +82,7 @@ class BatchDecoder:
         try:
             return fit(array, column.type, self._selection.timezone)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
-            raise _Refused(column.name, f"as {column.type}: {_own_words(error)}") from error
+            raise _Refused(column.name, f"as {column.type}: {_first_line(error)}") from error
 
     def _filtered(self, columns: list[Any]) -> list[Any]:
         import pyarrow.compute as pc
@@ -98,7 +98,7 @@ class BatchDecoder:
         try:
             values = values_of(array)
         except (ValueError, OverflowError) as error:
-            raise _Refused(column.name, _own_words(error)) from error
+            raise _Refused(column.name, _first_line(error)) from error
         default = column.default
         if default is not None and array.null_count:
             return [default() if value is None else value for value in values]
@@ -115,8 +115,8 @@ class BatchDecoder:
 
 
 class DictDecoder:
-    """Makes elements of records that are dicts already, such as Avro's. The values have the types of the schema, or
-    are numbers where it has wider ones."""
+    """Makes elements from records that are dicts already, such as Avro's. The values have the types of the schema, or
+    are numbers of a narrower type."""
 
     def __init__(self, selection: Selection, projection: Projection | None) -> None:
         """`projection` None: the dicts are the elements."""
@@ -158,7 +158,7 @@ class DictDecoder:
                 try:
                     values = [None if value is None else fits(value) for value in values]
                 except (ValueError, OverflowError, ArithmeticError) as error:
-                    raise _Refused(name, _own_words(error)) from error
+                    raise _Refused(name, _first_line(error)) from error
             columns.append(values)
         try:
             return self._make(columns)
@@ -168,7 +168,7 @@ class DictDecoder:
 
 
 def _value_fits(projection: Projection, timezone: str | None) -> dict[str, Callable[[Any], Any]]:
-    """What to do with the values of columns that need more than Avro gives: naive times, and wider numbers."""
+    """The conversions of columns whose values fastavro returns as another type: naive times, and narrower numbers."""
     import decimal
 
     from tidegate.io.records.types import kind_of
@@ -203,7 +203,7 @@ def _instant_in(timezone: str | None) -> Callable[[Any], Any]:
 
 
 class _Refused(Exception):
-    """Something in a batch can't become an element."""
+    """A batch has a record that can't become an element."""
 
     def __init__(self, column: str | None, reason: str, text: str | None = None) -> None:
         super().__init__(reason)
@@ -212,5 +212,5 @@ class _Refused(Exception):
         self.text = text
 
 
-def _own_words(error: BaseException) -> str:
+def _first_line(error: BaseException) -> str:
     return str(error).strip().rstrip(".").splitlines()[0] if str(error) else type(error).__name__

@@ -1,4 +1,4 @@
-"""Makes elements of JSON objects: dicts as they are, or pydantic models, whose validators see what the object says."""
+"""Makes elements from JSON objects: the dicts themselves, or pydantic models, whose validators see the plain values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.sdk.errors import shorten
 
 
 class ObjectDecoder:
-    """Makes elements of objects, some of their members (`columns`), or models of them.
+    """Makes elements from objects: the objects, a dict with some of their members (`columns`), or pydantic models.
 
     >>> from tidegate.io.records.projection import selection_of
     >>> selection = selection_of("ReadFromJson", as_=dict, columns=["a", "b"], where=[("a", ">", 1)])

@@ -39,7 +39,7 @@ class Condition:
 
 
 def conditions_of(where: Iterable[Sequence[Any]] | None, of: str) -> tuple[Condition, ...]:
-    """The conditions that an author gave. BuildError for what is none."""
+    """The conditions that an author gave. Raises BuildError for anything else."""
     if where is None:
         return ()
     found = []
@@ -69,8 +69,8 @@ def _plain(value: Any) -> Any:
 
 
 def mask_of(condition: Condition, column: Any) -> Any:
-    """Which values of an Arrow array meet the condition, as an array of booleans without nulls. ReadError for a value
-    that can't be compared with the column's."""
+    """Which values of an Arrow array meet the condition, as an array of booleans without nulls. Raises ReadError if the
+    condition's value can't be compared with the column's."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -108,7 +108,7 @@ def scalar_of(value: Any, type: Any) -> Any:
 
 def may_match(condition: Condition, least: Any, greatest: Any, nulls: int | None, rows: int) -> bool:
     """Whether a value between `least` and `greatest` may meet the condition, of `rows` values of which `nulls` are
-    null (None: unknown). True if that can't be told."""
+    null (None: unknown). True if that is unknown."""
     op, value = condition.op, condition.value
     if op in ("==", "!=") and value is None:
         return nulls is None or (nulls > 0 if op == "==" else nulls < rows)
@@ -136,7 +136,7 @@ def may_match(condition: Condition, least: Any, greatest: Any, nulls: int | None
 
 
 def matches(conditions: Sequence[Condition], record: Mapping[str, Any]) -> bool:
-    """Whether a record meets all conditions. ReadError for values that can't be compared."""
+    """Whether a record meets all conditions. Raises ReadError for values that can't be compared."""
     return all(_holds(condition, record.get(condition.column)) for condition in conditions)
 
 

@@ -1,4 +1,4 @@
-"""Records that can't be made: where they are and why, as an error or as a dead letter."""
+"""Bad records: where they are and what is wrong with them, as an error or as a dead letter."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ BadRecords: TypeAlias = Literal["fail", "dead_letter"]
 
 
 class BadRecord(NamedTuple):
-    """A dead letter of a reader: a record that could not be made.
+    """A dead letter of a reader: a record that could not be read.
 
     `line_or_row` counts from 1: the line of a CSV file or of JSON lines, else the row. `column` is None where the
-    record as a whole is bad. `text` is its beginning, as it is in the file.
+    record as a whole is bad. `text` is its beginning, as the file has it.
     """
 
     file: str
@@ -40,7 +40,7 @@ class WithProblems(list[Any]):
 
 
 class SchemaMismatch(Exception):
-    """A column of a file whose type, or whose absence, doesn't fit the schema."""
+    """A column of a file doesn't fit the schema: it has another type, or it is missing."""
 
     def __init__(self, column: str, reason: str) -> None:
         super().__init__(f"column {column!r}: {reason}")
@@ -49,7 +49,7 @@ class SchemaMismatch(Exception):
 
 
 def read_error(file: str, unit: str, number: int | None, problem: Problem) -> ReadError:
-    """The failure that a problem is, unless dead letters are collected; `unit` is "line" or "row"."""
+    """The error for a problem where bad records fail the run; `unit` is "line" or "row"."""
     where = f"{file}, {unit} {number}" if number is not None else file
     column = f", column {problem.column!r}" if problem.column is not None else ""
     text = f": {problem.text}" if problem.text else ""
@@ -69,6 +69,6 @@ def excerpt(text: str | bytes, limit: int = 200) -> str:
 
 
 def check_bad_records(bad_records: str, of: str) -> None:
-    """BuildError for a choice that doesn't exist."""
+    """Raise BuildError for any other choice."""
     if bad_records not in ("fail", "dead_letter"):
         raise BuildError(f"{of}: bad_records is 'fail' or 'dead_letter', not {bad_records!r}")

@@ -1,6 +1,6 @@
-"""From the columns of a file to those of the elements: what to read, what to cast, what is missing.
+"""From the columns of a file to those of the elements: which to read, which to cast, and which are missing.
 
-`Selection` is what an author asked for; `project` applies it to the columns of one file.
+A `Selection` is what the author asked for; `project` applies it to the columns of one file.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SchemaEvolution: TypeAlias = Literal["refuse", "union"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which records a reader makes, of which columns. `schema` None: that of the files."""
+    """Which records and columns a reader selects, and what it makes of them. `schema` None: that of the files."""
 
     shape: Shape
     schema: RecordSchema | None = None
@@ -33,14 +33,14 @@ class Selection:
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The columns of the elements; None if only the files tell."""
+        """The columns of the elements; None if they depend on the files."""
         if self.columns is not None:
             return self.columns
         return self.schema.names if self.schema is not None else None
 
     @property
     def as_they_are(self) -> bool:
-        """Whether elements are dicts of whatever a record has."""
+        """Whether elements are dicts with all fields of each record."""
         return self.shape.kind == "dict" and self.schema is None and self.columns is None
 
 
@@ -55,7 +55,7 @@ def selection_of(
     schema_evolution: str = "refuse",
     bad_records: str = "fail",
 ) -> Selection:
-    """What an author's arguments ask for. BuildError for those that are wrong or don't fit together."""
+    """The selection that an author's arguments describe. Raises BuildError for wrong or contradictory ones."""
     shape = shape_of(as_, of)
     if schema is not None and shape.schema is not None and schema is not shape.schema:
         raise BuildError(f"{of}: the schema is {shape.cls.__name__}'s annotations: leave schema= out, or read dicts")
@@ -97,7 +97,7 @@ def _names(columns: Iterable[str], of: str) -> tuple[str, ...]:
 
 
 def check_zone(timezone: str, of: str) -> None:
-    """BuildError for the name of a time zone that doesn't exist."""
+    """Raise BuildError for the name of a time zone that doesn't exist."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -108,8 +108,8 @@ def check_zone(timezone: str, of: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """A column to read: its name, the type that it gets, whether it may be null, and whether the file has it.
-    `default` makes the value of records that lack it, if the author's class has one."""
+    """A column to read: its name, the type to cast it to, whether it may be null, and whether the file has it.
+    `default` makes the value for records that lack the column, if the author's class has one."""
 
     name: str
     type: Any
@@ -120,20 +120,20 @@ class Projected:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What to make of the columns of one file: those of the elements, then those that only conditions need."""
+    """The columns to read from one file: those of the elements, then those that only conditions need."""
 
     columns: tuple[Projected, ...]
     for_conditions: tuple[Projected, ...]
 
     @property
     def to_read(self) -> tuple[str, ...]:
-        """The columns that the file has of them."""
+        """The names of those that the file has."""
         return tuple(column.name for column in (*self.columns, *self.for_conditions) if column.in_file)
 
 
 def target_fields(selection: Selection, reference: RecordSchema) -> tuple[Field, ...]:
-    """The columns of the elements, where `reference` are those of the files. SchemaMismatch for one that no file
-    has."""
+    """The columns of the elements, where `reference` are those of the files. Raises SchemaMismatch for a column that
+    no file has."""
     if selection.schema is not None:
         names = selection.columns or selection.schema.names
         return selection.schema.select(names).fields
@@ -149,7 +149,8 @@ def project(
     found: RecordSchema, selection: Selection, reference: RecordSchema, of_reference: str, *, may_lack: bool = False
 ) -> Projection:
     """How a file with the columns `found` is read. `reference` are the columns of the first file, or of all of them
-    together. SchemaMismatch if the file's columns don't fit. `may_lack`: records of the format leave out columns."""
+    together. Raises SchemaMismatch if the file's columns don't fit. `may_lack`: records of this format may leave out
+    columns."""
     targets = target_fields(selection, reference)
     if selection.schema is None and selection.evolution == "refuse":
         names = {field.name for field in targets}

@@ -1,4 +1,4 @@
-"""The fields of records, whatever they are: a `Row`, a dict, a NamedTuple, a dataclass, a pydantic model or an object.
+"""The fields of records of every kind: a `Row`, a dict, a NamedTuple, a dataclass, a pydantic model or an object.
 
 Records of one class are taken apart together, by functions in C, as one list of values for each column.
 """
@@ -18,7 +18,7 @@ _PLAIN: Final = (str, bytes, bool, int, float, type(None), list, set, frozenset,
 
 
 class NoRecord(Exception):
-    """A value that has no named fields, or other fields than the columns."""
+    """A value has no named fields, or a field that is no column."""
 
     def __init__(self, reason: str, element: Any) -> None:
         super().__init__(reason)
@@ -39,7 +39,7 @@ def field_names(record: Any) -> tuple[str, ...] | None:
 
 
 def names_of_class(cls: Any) -> tuple[str, ...] | None:
-    """The names of the fields that all records of a class have; None if the class doesn't say."""
+    """The names of the fields that all records of a class have; None if they may differ."""
     if isinstance(cls, type) and issubclass(cls, tuple):
         return getattr(cls, "_fields", ()) or None
     if dataclasses.is_dataclass(cls):
@@ -48,7 +48,7 @@ def names_of_class(cls: Any) -> tuple[str, ...] | None:
 
 
 def as_mapping(record: Any) -> dict[str, Any]:
-    """A record's values by the names of its fields. NoRecord for a value that is no record."""
+    """A record's values by the names of its fields. Raises NoRecord for a value that is no record."""
     if isinstance(record, Mapping):
         return dict(record)
     names = field_names(record)
@@ -84,8 +84,8 @@ class ColumnReader:
         self._of_tuples: dict[type, Callable[[Sequence[Any]], list[Sequence[Any]]] | None] = {}
 
     def columns(self, records: Sequence[Any]) -> list[Sequence[Any]]:
-        """The values of each column, None where a record lacks it. NoRecord for a value that is no record, or that has
-        a field which is neither a column nor ignored: its value would be lost."""
+        """The values of each column, None where a record lacks it. Raises NoRecord for a value that is no record, or
+        has a field that is neither a column nor ignored, since its value would be lost."""
         if not records:
             return [() for _ in self.names]
         classes = set(map(type, records))
@@ -108,7 +108,7 @@ class ColumnReader:
         if set(map(len, records)) != {len(self._known)}:
             return None
         try:
-            # So many fields, and among them all columns and all ignored ones: there is no other.
+            # There are as many fields as columns and ignored ones: if all of those exist, there is no other.
             for name in self._ignored:
                 list(map(itemgetter(name), records))
             return [list(map(itemgetter(name), records)) for name in self.names]

@@ -1,7 +1,7 @@
-"""Rows to columns: records become Arrow record batches, of a given schema or one inferred from the first records.
+"""Rows to columns: records become Arrow record batches, with a given schema or one inferred from the first records.
 
-Nothing is changed on the way in silence: a value that its column can't represent exactly is a WriteError that names the
-column and the element. Instants need a time zone; a naive datetime is one only if the author names the zone.
+No value is changed silently: one that its column can't represent exactly is a WriteError that names the column and the
+element. Instants need a time zone; a naive datetime is an instant only if the author names its zone.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class UnfitValue(Exception):
-    """A value that a column can't have; the message says why."""
+    """A value that a column can't represent; the message says why."""
 
 
 class NaiveTime(UnfitValue):
-    """A time without a time zone, where nobody says which zone it is in."""
+    """A time without a time zone, and the author has not named one."""
 
 
 class RowConverter:
-    """Makes record batches of records. `schema`: a `pyarrow.Schema`, or None to infer it from the first records.
+    """Makes record batches from records. `schema`: a `pyarrow.Schema`, or None to infer it from the first records.
 
-    `without` names fields that are left out of the batches. `timezone` is the zone of naive datetimes. `sink` is what
-    errors call the output.
+    `without` names fields that are left out of the batches. `timezone` is the zone of naive datetimes. `sink` names the
+    output in errors.
     """
 
     def __init__(self, sink: str, schema: Any = None, without: Sequence[str] = (), timezone: str | None = None) -> None:
@@ -48,7 +48,7 @@ class RowConverter:
             self._use(schema)
 
     def batch(self, records: Sequence[Any]) -> Any:
-        """The record batch of some records. Raises WriteError, naming column and element, for one that doesn't fit."""
+        """A batch of these records. Raises WriteError, naming column and element, for a value that doesn't fit."""
         import pyarrow as pa
 
         try:
@@ -94,7 +94,7 @@ class RowConverter:
         return True
 
     def _unfit(self, field: Any, value: Any, record: Any, error: Exception) -> WriteError:
-        cure = ""
+        advice = ""
         if isinstance(error, UnfitValue):
             reason = str(error)
         elif value is None:
@@ -102,8 +102,8 @@ class RowConverter:
         else:
             reason = f"{shorten(value, 60)} doesn't fit {field.type}"
         if self._inferred and not isinstance(error, NaiveTime):
-            cure = ". The types of the columns were inferred from the first elements: give them with schema="
-        return WriteError(f"{self.sink}: column {field.name!r} of {shorten(record)}: {reason}{cure}")
+            advice = ". The types of the columns were inferred from the first elements: give them with schema="
+        return WriteError(f"{self.sink}: column {field.name!r} of {shorten(record)}: {reason}{advice}")
 
     def _infer(self, records: Sequence[Any]) -> Any:
         import pyarrow as pa
@@ -137,7 +137,7 @@ def _odd_one(values: Sequence[Any]) -> int:
 
 
 def inferred_type(values: Sequence[Any], column: str, zone: ZoneInfo | None) -> Any:
-    """The Arrow type of these values. UnfitValue for naive datetimes without a zone."""
+    """The Arrow type of these values. Raises UnfitValue for naive datetimes without a zone."""
     import pyarrow as pa
 
     first = next((value for value in values if value is not None), None)
@@ -194,8 +194,8 @@ _FITTING: Final[dict[str, Callable[[type], bool]]] = {
     "time": _fitting(datetime.time),
     "duration": _fitting(datetime.timedelta),
 }
-"""By the kind of a column, the classes whose values Arrow does not change: it would cut 1.5 to 1, and a time to its
-date."""
+"""The classes, by the kind of a column, whose values Arrow stores unchanged: it would truncate 1.5 to 1, and a datetime
+to its date."""
 
 NAIVE: Final = (
     "a time without a time zone is no instant: make it aware, or say which zone such times are in, as in timezone='UTC'"
@@ -228,7 +228,7 @@ def _checked(values: Sequence[Any], fits: Callable[[type], bool], type: Any) -> 
 
 
 def _texts(values: Sequence[Any], type: Any) -> Sequence[Any]:
-    """UUIDs as text; others as they are, if they are text."""
+    """Text unchanged, and UUIDs as text. Raises UnfitValue for anything else."""
     classes = set(map(_class, values))
     if classes <= _TEXT:
         return values
@@ -271,7 +271,7 @@ _TEXT: Final = frozenset({str, _NONE})
 
 
 def instant_of(value: Any, zone: ZoneInfo | None) -> datetime.datetime:
-    """The aware datetime of an instant. UnfitValue for a naive one without a zone, and for what is no instant."""
+    """The aware datetime of an instant. Raises UnfitValue for a naive one without a zone, and for any other value."""
     if isinstance(value, Timestamp):
         return _EPOCH + datetime.timedelta(microseconds=value.micros)
     if not isinstance(value, datetime.datetime):
@@ -286,8 +286,8 @@ def instant_of(value: Any, zone: ZoneInfo | None) -> datetime.datetime:
 
 
 def value_converter(type: Any, zone: ZoneInfo | None, pairs: Callable[[Any], Any] = list) -> Callable[[Any], Any]:
-    """A function that prepares one value, which is not None, of a type. It raises UnfitValue, or what the value does.
-    `pairs` makes the value of a map from its items."""
+    """A function that prepares one value of a type, other than None. It raises UnfitValue, or what the value's own
+    methods raise. `pairs` makes the value of a map from its items."""
     match kind_of(type):
         case "list":
             inner = _optional(value_converter(type.value_type, zone, pairs))

@@ -1,8 +1,8 @@
 """The columns of records: their names, their Arrow types, and whether they may be null.
 
 A schema comes from an author, as `{name: Python type}`, as a `pyarrow.Schema`, or as a class with annotations (a
-dataclass, a NamedTuple or a pydantic model), or it comes from a file. Types written as Python's only say the kind of
-a column: `int` fits any width of integer in a file. Those of a `pyarrow.Schema` are exact.
+dataclass, a NamedTuple or a pydantic model), or it comes from a file. A Python type only determines the kind of a
+column: `int` fits any width of integer in a file. The types of a `pyarrow.Schema` are exact.
 
 >>> schema = schema_of({"city": str, "people": int | None}, "ReadFromCsv")
 >>> [(field.name, str(field.type), field.nullable) for field in schema.fields]
@@ -57,7 +57,7 @@ class RecordSchema:
         return next((field for field in self.fields if field.name == name), None)
 
     def select(self, names: Iterable[str]) -> RecordSchema:
-        """The columns of these names, in their order. KeyError for a name that is missing."""
+        """The columns of these names, in their order. Raises KeyError for a name that is missing."""
         by_name = {field.name: field for field in self.fields}
         return RecordSchema(tuple(by_name[name] for name in names))
 
@@ -66,7 +66,7 @@ class RecordSchema:
 
 
 def schema_of(given: SchemaLike, of: str) -> RecordSchema | None:
-    """The schema that an author gave; None for None. BuildError for anything that isn't one (`of` says where)."""
+    """The schema that an author gave to the transform `of`; None for None. Raises BuildError for anything else."""
     if given is None:
         return None
     if isinstance(given, RecordSchema):
@@ -100,13 +100,13 @@ def to_arrow(schema: RecordSchema) -> Any:
 
 
 def field_of_hint(name: str, hint: Any, of: str, *, required: bool = True) -> Field:
-    """The column of this name whose values have an annotated type. BuildError for a type that no column can have."""
+    """The column of this name whose values have an annotated type. Raises BuildError for a type that no column has."""
     plain, nullable = without_none(hint)
     return Field(name, arrow_type(plain, name, of), nullable, required=required)
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
-    """A hint without `None`, and whether it had it: `int | None` is `(int, True)`. Any may be None."""
+    """A hint without `None`, and whether it allowed None: `(int, True)` for `int | None`. Any allows None."""
     while typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
     if hint is Any or hint is None or hint is type(None):
@@ -119,7 +119,7 @@ def without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def arrow_type(hint: Any, column: str, of: str) -> Any:
-    """The Arrow type of values annotated so; None for Any. BuildError, naming the column, if there is none."""
+    """The Arrow type for an annotation; None for Any. Raises BuildError, naming the column, if there is none."""
     import pyarrow as pa
 
     hint, _ = without_none(hint)
@@ -214,6 +214,6 @@ def _field_of_class(cls: type, name: str, hint: Any, required: bool, of: str) ->
     try:
         return field_of_hint(name, hint, of, required=required)
     except BuildError:
-        if is_pydantic(cls):  # its validators know what they accept
+        if is_pydantic(cls):  # its validators decide
             return Field(name, None, required=required)
         raise

@@ -91,7 +91,7 @@ class Shape:
 
 
 def shape_of(as_: Any, of: str) -> Shape:
-    """The shape that `as_` names. BuildError for anything that records can't become."""
+    """The shape that `as_` names. Raises BuildError for a type that records can't become."""
     if as_ is Row:
         return Shape("row", Row)
     if as_ is dict:
@@ -112,7 +112,7 @@ def _rows(make: Callable[[Any], Any], columns: Columns) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def _dict_maker(names: tuple[str, ...]) -> Maker:
-    # A display with the names written out takes half as long as `dict(zip(names, values))`.
+    # A dict display with the names spelled out takes half as long as `dict(zip(names, values))`.
     variables = [f"v{at}" for at in range(len(names))]
     items = ", ".join(f"{name!r}: {variable}" for name, variable in zip(names, variables))
     made: Maker = eval(f"lambda columns: [{{{items}}} for {', '.join(variables)}, in zip(*columns)]")
@@ -134,7 +134,7 @@ def _constructor(cls: Any, names: tuple[str, ...]) -> Callable[..., Any]:
 def _constructed(make: Callable[..., Any], names: tuple[str, ...], columns: Columns) -> list[Any]:
     try:
         return list(map(make, *columns))
-    except Exception:  # made again one by one, to find those that the class refuses
+    except Exception:  # construct them one by one, to find those that the class refuses
         problems = []
         for at, values in enumerate(zip(*columns)):
             try:
@@ -187,8 +187,8 @@ def _converters(cls: Any, names: tuple[str, ...]) -> dict[int, Callable[[Any], A
 
 
 def converter(hint: Any) -> Callable[[Any], Any] | None:
-    """How a value of a column becomes what the annotation says: a dict an instance of the nested class, a list a set
-    or tuple. None if it is that already."""
+    """A function that converts a column's value to its annotated type: a dict to an instance of a nested class, a list
+    to a set or tuple. None if no conversion is needed."""
     hint, _ = without_none(hint)
     if hint is Timestamp:
         return Timestamp.of

@@ -41,8 +41,8 @@ def kind_of(type: Any) -> str:
 
 
 def fit_for_python(type: Any, column: str, timezone: str | None) -> Any:
-    """The type to cast a column to before its values become Python's. SchemaMismatch for naive timestamps if there is
-    no `timezone` to read them in."""
+    """The type to cast a column to before it is converted to Python values. Raises SchemaMismatch for naive timestamps
+    without a `timezone`."""
     import pyarrow as pa
 
     def inner(nested: Any) -> Any:
@@ -92,7 +92,7 @@ def zone_of_type(type: Any) -> str | None:
 
 
 def resolve(found: Any, field: Field, timezone: str | None) -> Any:
-    """The type that a column of type `found` gets to fit a field. SchemaMismatch if it doesn't fit."""
+    """The type that a column of type `found` is cast to for a field. Raises SchemaMismatch if it doesn't fit."""
     own = fit_for_python(found, field.name, timezone)
     if field.type is None:
         return own
@@ -136,7 +136,7 @@ def _resolved(found: Any, wanted: Any, exact: bool, column: str) -> Any:
 
 def unify(schemas: Sequence[RecordSchema], names: Sequence[str]) -> RecordSchema:
     """The columns of files together: by name, each type widened to what fits all of them, nullable where a file lacks
-    it. SchemaMismatch for types that have no common one. `names` are those of the files, for messages."""
+    it. Raises SchemaMismatch for types without a common one. `names` are those of the files, for messages."""
     merged: dict[str, Field] = {}
     for schema, name in zip(schemas, names):
         for field in schema.fields:
@@ -189,7 +189,7 @@ def _plain(type: Any) -> Any:
 
 
 def check_same(found: RecordSchema, reference: RecordSchema, of_file: str) -> None:
-    """SchemaMismatch if the columns of a file are not those of the first one, by name and kind."""
+    """Raise SchemaMismatch if the columns of a file are not those of the first one, by name and kind."""
     for field in found.fields:
         known = reference.field(field.name)
         if known is None:
