@@ -5,8 +5,11 @@ Functions and classes of installed distributions are pickled by reference instea
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import re
 import sys
+import typing
 from functools import lru_cache
 from types import FunctionType, ModuleType
 from typing import Any, Final
@@ -127,6 +130,24 @@ def _pickler_class() -> Any:
                     self.registered.append(module)
                 if isinstance(obj, type):
                     self.classes.append(obj)
+                    return _with_evaluated_annotations(obj, super().reducer_override(obj))
             return super().reducer_override(obj)
 
     return Pickler
+
+
+def _with_evaluated_annotations(cls: type, reduced: Any) -> Any:
+    """The reduction of a class, with annotations of a record's fields as types. As text, which `from __future__ import
+    annotations` makes of them, they mean nothing in a process without the author's module."""
+    own: dict[str, Any] = inspect.get_annotations(cls)
+    is_record = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    as_text = any(isinstance(hint, str | typing.ForwardRef) for hint in own.values())
+    if not isinstance(reduced, tuple) or not is_record or not as_text:
+        return reduced
+    try:
+        hints = typing.get_type_hints(cls, include_extras=True)
+    except Exception:  # names that are imported for type checkers alone
+        return reduced
+    members, slots = reduced[2]
+    evaluated = {**members, "__annotations__": {name: hints[name] for name in own}}
+    return (*reduced[:2], (evaluated, slots), *reduced[3:])
