@@ -1,12 +1,12 @@
-"""Enrich orders with what a web service knows of their products, each product asked for once a minute at most.
+"""Enrich orders with what a web service knows of their products; each worker asks for a product once a minute at most.
 
     tidegate run examples/enrichment.py --service http://localhost:8000/products --output build/enriched
 
 asks for `http://localhost:8000/products/<product>`, which answers with JSON such as
 `{"name": "tea", "price": 3.5}`, and writes lines such as `order 17: 2 x tea, 7.00` to files whose names begin with
 `build/enriched`. Orders of products that the service does not know, or that it fails to answer for, are written to
-`build/enriched-refused` with the reason. The service is asked for many products at a time, again after a failure, and
-not for a product that it has just answered for.
+`build/enriched-refused` with the reason. Up to `--capacity` requests are on their way at a time, a failed one is
+repeated twice, and an answer is used again for `--remember` seconds.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from pydantic import Field
 
 import tidegate as tg
 
-ORDERS = ("tea", "milk", "sugar", "tea", "ink", "milk", "tea")
+PRODUCTS = ("tea", "milk", "sugar", "tea", "ink", "milk", "tea")
 
 
 class EnrichmentOptions(tg.PipelineOptions):
-    """Whom to ask, and where to write."""
+    """Which service to ask, and where to write."""
 
     service: str = Field(description="the address of the service, to which the name of a product is added")
     output: str = Field(description="how the names of the files to write begin")
@@ -46,17 +46,17 @@ class Order:
 
 def order(number: int) -> Order:
     """The order of that number."""
-    return Order(number, ORDERS[number % len(ORDERS)], number % 3 + 1)
+    return Order(number, PRODUCTS[number % len(PRODUCTS)], number % 3 + 1)
 
 
 class Unknown(Exception):
-    """The service does not know a product."""
+    """The service does not know a product. It is no OSError, so the request is not repeated."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Asks the service for a product. This is a plain function of the standard library, so it runs in threads; with an
-    asynchronous client it would be an `async def`."""
+    """Asks the service for a product. The standard library's client blocks, so the calls run in threads; with an
+    asynchronous client, `__call__` would be an `async def`."""
 
     service: str
 
@@ -90,7 +90,7 @@ def pipeline(options: EnrichmentOptions) -> tg.Pipeline:
         join=as_line,
         capacity=options.capacity,
         timeout=15,
-        retry=tg.Retry(attempts=3, backoff=0.2, on=(OSError, TimeoutError)),
+        retry=tg.Retry(attempts=3, backoff=0.2, on=OSError),
         cache=tg.Cache(ttl=options.remember),
         name="ask",
     )

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from pyarrow.parquet import ParquetFile
+
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 ENDLESS: Final = ("alerts.py",)
 """Examples that run until they are stopped."""
@@ -30,5 +32,11 @@ def documented_arguments(name: str, output: Path) -> list[str]:
 
 
 def lines_written(output: Path) -> list[str]:
-    """All lines of all files, sorted."""
-    return sorted(line for path in output.rglob("*") if path.is_file() for line in path.read_text().splitlines())
+    """All lines of all files, and the rows of Parquet files with their folders, sorted."""
+    found: list[str] = []
+    for path in output.rglob("*"):
+        if path.suffix == ".parquet":
+            found += [f"{path.parent.relative_to(output)}: {row}" for row in ParquetFile(path).read().to_pylist()]
+        elif path.is_file() and not path.name.startswith("."):
+            found += path.read_text().splitlines()
+    return sorted(found)
