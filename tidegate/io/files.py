@@ -15,9 +15,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
+from tidegate.io.secret_paths import NO_SECRETS, SecretPaths
 from tidegate.sdk.errors import BuildError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
-from tidegate.sdk.secrets.references import resolved
+from tidegate.sdk.secrets.references import resolved_with_values
 
 WORK_PREFIX: Final = ".tidegate-"
 """The prefix of folders with unfinished output. Patterns don't match files in them."""
@@ -127,14 +128,14 @@ def store_of(path: str) -> tuple[Store, str]:
     """The store of a path or pattern, and the path within it.
 
     A URL may refer to secrets, as in `sftp://${USER}:${PASSWORD}@host/folder`: they are resolved here, in each process
-    that opens a store, and again each time. Raises BuildError if fsspec, or its driver for the protocol, is not
-    installed; RunError for a secret that this process can't resolve.
+    that opens a store, and again each time; paths don't contain them (`secret_paths.py`). Raises BuildError if fsspec,
+    or its driver for the protocol, is not installed; RunError for a secret that this process can't resolve.
     """
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
     if "://" not in path and "::" not in path:
         return Local(), os.path.expanduser(path)
-    path = resolved(path)
+    path, values = resolved_with_values(path)
     try:
         import fsspec
     except ImportError:
@@ -147,7 +148,8 @@ def store_of(path: str) -> tuple[Store, str]:
         raise BuildError(f"{redacted(path)}: {error}") from error
     except ValueError as error:
         raise BuildError(f"{redacted(path)}: {error}; a local path has no '://'") from error
-    return Remote(fs), path_in_store
+    secrets = SecretPaths.of(values)
+    return Remote(fs, secrets), secrets.hidden(path_in_store)
 
 
 def folder_of(path: str) -> str:
@@ -310,34 +312,37 @@ class Local(Store):
 class Remote(Store):
     """A file system of fsspec."""
 
-    def __init__(self, fs: Any) -> None:
+    def __init__(self, fs: Any, secrets: SecretPaths = NO_SECRETS) -> None:
         self.fs = fs
+        self._secrets = secrets
         self.forks_safely = not getattr(fs, "async_impl", False)  # fsspec runs asynchronous clients in a thread
 
     def find(self, path: str) -> FileInfo | None:
+        path = self._secrets.revealed(path)
         self.fs.invalidate_cache(folder_of(path))
         try:
             info = self.fs.info(path)
         except FileNotFoundError:
             return None
-        return None if info["type"] == "directory" else _remote_info(info["name"], info)
+        return None if info["type"] == "directory" else self._info(info["name"], info)
 
     def glob(self, pattern: str) -> list[FileInfo]:
         self.fs.invalidate_cache()
-        found = self.fs.glob(pattern, detail=True)
-        return [_remote_info(path, info) for path, info in found.items() if info["type"] != "directory"]
+        found = self.fs.glob(self._secrets.revealed(pattern), detail=True)
+        return [self._info(path, info) for path, info in found.items() if info["type"] != "directory"]
 
     def open(self, path: str) -> BinaryIO:
-        file = self.fs.open(path, "rb")
+        file = self.fs.open(self._secrets.revealed(path), "rb")
         if isinstance(file, io.BytesIO):
             file = io.BytesIO(file.getvalue())  # memory:// opens one object for all, with one place to read from
         return cast(BinaryIO, file)
 
     def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
         details = getattr(file, "details", None)  # of the request that opened it
-        return _remote_info(path, details) if isinstance(details, dict) else self.find(path)
+        return self._info(self._secrets.revealed(path), details) if isinstance(details, dict) else self.find(path)
 
     def create(self, path: str) -> BinaryIO:
+        path = self._secrets.revealed(path)
         try:
             return cast(BinaryIO, self.fs.open(path, "wb"))
         except FileNotFoundError:
@@ -351,9 +356,10 @@ class Remote(Store):
     def move(self, source: str, target: str) -> None:
         # An object store copies the object, which becomes visible only when it is complete, and deletes the source. If
         # the process dies before the deletion, the next attempt copies the same bytes again.
-        self.fs.mv(source, target)
+        self.fs.mv(self._secrets.revealed(source), self._secrets.revealed(target))
 
     def remove(self, path: str) -> None:
+        path = self._secrets.revealed(path)
         try:
             self.fs.rm_file(path)
         except FileNotFoundError:
@@ -361,6 +367,7 @@ class Remote(Store):
         self.fs.invalidate_cache(folder_of(path))
 
     def remove_folder(self, path: str) -> None:
+        path = self._secrets.revealed(path)
         self.fs.invalidate_cache(path)
         try:
             self.fs.rm(path, recursive=True)
@@ -368,6 +375,7 @@ class Remote(Store):
             pass
 
     def remove_empty_folder(self, path: str) -> None:
+        path = self._secrets.revealed(path)
         self.fs.invalidate_cache(path)
         try:
             # In an object store, a folder exists only as a prefix of objects, and rmdir may remove a bucket.
@@ -377,9 +385,11 @@ class Remote(Store):
             pass
 
     def names(self, folder: str) -> list[str] | None:
+        folder = self._secrets.revealed(folder)
         self.fs.invalidate_cache(folder)
         try:
-            return sorted(path.rstrip("/").rpartition("/")[2] for path in self.fs.ls(folder, detail=False))
+            found = [path.rstrip("/").rpartition("/")[2] for path in self.fs.ls(folder, detail=False)]
+            return sorted(map(self._secrets.hidden, found))
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -387,7 +397,10 @@ class Remote(Store):
         """No check: only a write would show a missing permission."""
 
     def url(self, path: str) -> str:
-        return str(self.fs.unstrip_protocol(path))
+        return self._secrets.written(str(self.fs.unstrip_protocol(self._secrets.revealed(path))))
+
+    def _info(self, path: str, info: dict[str, Any]) -> FileInfo:
+        return _remote_info(self._secrets.hidden(path), info)
 
 
 def describe(error: BaseException) -> str:

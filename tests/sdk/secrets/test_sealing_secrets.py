@@ -15,7 +15,8 @@ import tidegate as tg
 from tidegate.runners.streaming.client.serialization import with_values
 from tidegate.sdk.errors import LoadError
 from tidegate.sdk.portable.fingerprint import fingerprint
-from tidegate.sdk.portable.json import dump
+from tidegate.sdk.portable.json import dump, load
+from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.portable.secrets import secret_names, secrets_of
 from tidegate.sdk.secrets.registry import install_secrets, names_in, register, reveal, suggest
 
@@ -52,6 +53,15 @@ def test_elements_that_are_secrets_are_sealed_by_name_too() -> None:
     sealed = with_values(p.sealed())
     assert b"neap-tide-2" not in dump(sealed).encode()
     assert list(secrets_of(sealed).values()) == [b"neap-tide-2"]
+
+
+def test_binary_secrets_are_bytes_where_their_value_was_given_as_text() -> None:
+    compiled = load(dump(pipeline_with(SecretBytes(b"neap-tide-9")).sealed(values=True)))
+    (name,) = secret_names(compiled)
+    install_secrets({name: "text-of-a-variable"})
+    (log_in,) = [node for node in compiled.nodes if node.label == "log in"]
+    assert isinstance(log_in, ParDo)
+    assert log_in.fn.load()(1) == b"text-of-a-variable"
 
 
 def test_a_secret_option_gives_its_name_to_the_secret() -> None:

@@ -28,12 +28,24 @@ def resolved(text: str) -> str:
     Raises BuildError for a `${…}` that is no reference; RunError, naming the reference, for a variable or file that
     this process can't read.
     """
-    return _REFERENCE.sub(_replaced, text) if "${" in text else text
+    return resolved_with_values(text)[0]
 
 
-def _replaced(found: re.Match[str]) -> str:
-    if found["escape"]:
-        return found["escape"]
+def resolved_with_values(text: str) -> tuple[str, dict[str, str]]:
+    """The same, with the value of each reference as the text has it."""
+    values: dict[str, str] = {}
+
+    def replaced(found: re.Match[str]) -> str:
+        if found["escape"]:
+            return found["escape"]
+        if found.group() not in values:
+            values[found.group()] = _value(found)
+        return values[found.group()]
+
+    return (_REFERENCE.sub(replaced, text) if "${" in text else text), values
+
+
+def _value(found: re.Match[str]) -> str:
     name = found["name"]
     if name is None or not (_VARIABLE.fullmatch(name) or name.startswith("file:/")):
         raise BuildError(

@@ -83,16 +83,22 @@ def is_secret(value: Any) -> bool:
 
 def reduced(secret: SecretStr | SecretBytes) -> tuple[Any, ...]:
     """How a secret is pickled: as a call of `reveal` with its name."""
-    return reveal, (PREFIX + register(secret),)
+    name = PREFIX + register(secret)
+    return reveal, (name, True) if isinstance(secret.get_secret_value(), bytes) else (name,)
 
 
-def reveal(name: str) -> SecretStr | SecretBytes:
-    """The secret of a name. Raises LoadError if this process doesn't know its value."""
+def reveal(name: str, binary: bool = False) -> SecretStr | SecretBytes:
+    """The secret of a name; if it is `binary`, as bytes, though a terminal or a variable has given its value as text.
+
+    Raises LoadError if this process doesn't know its value.
+    """
     from pydantic import SecretBytes, SecretStr
 
     name = name.removeprefix(PREFIX)
     value = _values.get(name)
     match value:
+        case str() if binary:
+            return SecretBytes(value.encode())
         case str():
             return SecretStr(value)
         case bytes():
