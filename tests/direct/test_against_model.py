@@ -1,4 +1,4 @@
-"""Random pipelines on the direct runner give what the list-based model gives, however they are cut and checked."""
+"""Random pipelines on the direct runner give the results of a list-based model, with any blocks and checks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ block_sizes = st.sampled_from([1, 2, 3, 7, 4096])
 checks = st.sampled_from(["sample", "all", "off"])
 
 
-class Unplanned(DirectRunner):
-    """Every node a step of its own, nothing dropped."""
+class Unfused(DirectRunner):
+    """Makes each node a separate step, and drops none."""
 
     def plan(self, pipeline: Pipeline, options: Any) -> Plan:
         with mock.patch("tidegate.runners.planner.rules.element_wise", return_value=False):
@@ -29,15 +29,15 @@ class Unplanned(DirectRunner):
 
 @settings(max_examples=100)
 @given(pipelines(), block_sizes, checks)
-def test_a_pipeline_gives_what_the_model_gives(description: Description, block_size: int, mode: str) -> None:
+def test_a_pipeline_gives_the_results_of_the_model(description: Description, block_size: int, mode: str) -> None:
     found = run(description, DirectRunner(block_size=block_size), {"checks": mode})
     assert outcome(description, found) == expected(description)
 
 
 @settings(max_examples=60)
 @given(pipelines(), block_sizes)
-def test_a_pipeline_that_is_not_fused_gives_what_the_model_gives(description: Description, block_size: int) -> None:
-    found = run(description, Unplanned(block_size=block_size))
+def test_an_unfused_pipeline_gives_the_results_of_the_model(description: Description, block_size: int) -> None:
+    found = run(description, Unfused(block_size=block_size))
     assert outcome(description, found) == expected(description)
 
 
@@ -51,30 +51,30 @@ def test_the_same_input_gives_the_same_output_in_the_same_order(description: Des
 
 @settings(max_examples=60)
 @given(pipelines(), block_sizes)
-def test_every_step_counts_the_elements_it_gives(description: Description, block_size: int) -> None:
+def test_every_step_counts_the_elements_it_emits(description: Description, block_size: int) -> None:
     found = run(description, DirectRunner(block_size=block_size), {"checks": "sample"})
-    made = evaluate(description)
+    collections = evaluate(description)
     counted = {}
-    wanted = {}
+    expected_counts = {}
     for number, step in enumerate(description.steps):
         if step.op in ("flatten", "reshuffle", "panes") or not _read(description, number):
             continue
-        outputs = [made[n] for n in description.numbers(number)]
-        bad = outputs.pop() if step.handling else []
-        wanted[number] = (sum(map(len, outputs)), len(bad))
+        outputs = [collections[n] for n in description.numbers(number)]
+        dead_letters = outputs.pop() if step.handling else []
+        expected_counts[number] = (sum(map(len, outputs)), len(dead_letters))
         metrics = found.result.metrics()
         counted[number] = (
             metrics.counter("elements_out", step=str(number)),
             metrics.counter("dead_letters", step=str(number)),
         )
-    assert counted == wanted
+    assert counted == expected_counts
 
 
 def _read(description: Description, step: int) -> bool:
-    """Whether a step runs at all: an element-wise one always does, another if somebody reads it."""
+    """Whether a step runs: element-wise steps always do, others only if their output is read."""
     if description.steps[step].op == "apply":
         return True
-    made = set(description.numbers(step))
-    if made & set(description.read):
+    outputs = set(description.numbers(step))
+    if outputs & set(description.read):
         return True
-    return any(made & set(after.inputs) and _read(description, n) for n, after in enumerate(description.steps))
+    return any(outputs & set(reader.inputs) and _read(description, n) for n, reader in enumerate(description.steps))

@@ -21,7 +21,7 @@ NAN = float("nan")
     n=st.integers(1, 1000),
     level=st.integers(0, 5),
 )
-def test_a_cache_gives_the_partition_of_each_level(key: Any, n: int, level: int) -> None:
+def test_a_cache_returns_the_partition_of_its_level(key: Any, n: int, level: int) -> None:
     assert PartitionCache(n, level)[key] == partition_of(key, n, level)
 
 
@@ -48,26 +48,26 @@ COLUMNS = st.lists(
 
 
 @given(columns=COLUMNS, n=st.integers(1, 1000), limit=st.integers(1, 20))
-def test_columns_of_keys_have_the_same_partitions_known_or_new(columns: list[list[Any]], n: int, limit: int) -> None:
+def test_columns_of_cached_and_new_keys_have_the_same_partitions(columns: list[list[Any]], n: int, limit: int) -> None:
     cache = PartitionCache(n, limit=limit)
     for column in columns:
         assert cache.partitions(column) == [partition_of(key, n) for key in column]
 
 
 @pytest.mark.parametrize("bad", [[1], NAN, {"a": 1}, ("a", [1])], ids=repr)
-def test_a_cache_refuses_keys_as_the_encoding_does_and_keeps_none_of_them(bad: Any) -> None:
+def test_a_cache_refuses_the_same_keys_as_the_encoding_and_caches_none_of_them(bad: Any) -> None:
     cache = PartitionCache(4)
     with pytest.raises(KeyEncodingError):
         cache.partitions(iter(["a", bad]))
     assert list(cache) == ["a"]
 
 
-def test_a_cache_serves_numbers_that_a_dict_fails_to_compare() -> None:
+def test_a_cache_supports_numbers_that_a_dict_fails_to_compare() -> None:
     cache = PartitionCache(100)
     assert cache.partitions([Decimal(1), np.int8(1), 1]) == [partition_of(1, 100)] * 3
 
 
-def test_a_cache_of_nothing_is_refused() -> None:
+def test_a_cache_without_partitions_or_room_is_refused() -> None:
     with pytest.raises(ValueError, match="n=0"):
         PartitionCache(0)
     with pytest.raises(ValueError, match="limit=0"):

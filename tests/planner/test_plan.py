@@ -1,4 +1,4 @@
-"""The decisions of the planner: steps to drop, fuse, lift and exchange, and the cuts of stages and regions."""
+"""The decisions of the planner: dropped, fused and lifted steps, exchanges, stages and regions."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def exchange_before(found: Plan, label: str) -> Exchange | None:
 
 
 def decisions(found: Plan, label: str) -> list[tuple[str, str]]:
-    return [(made.choice, made.reason) for made in found.decisions if made.step == label]
+    return [(decision.choice, decision.reason) for decision in found.decisions if decision.step == label]
 
 
 def keep(x: Any) -> Any:
     return x
 
 
-class Hooked(tg.DoFn):
+class Identity(tg.DoFn):
     def process(self, element: Any) -> list[Any]:
         return [element]
 
@@ -56,7 +56,7 @@ class Hooked(tg.DoFn):
 # -- dead branches
 
 
-def test_what_nobody_reads_is_dropped_and_reported() -> None:
+def test_steps_whose_output_is_not_read_are_dropped_and_reported() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | "pairs" >> tg.Create([(1, 2)])
         _ = pairs | "group" >> tg.GroupByKey() | "spread" >> tg.Reshuffle()
@@ -69,14 +69,14 @@ def test_what_nobody_reads_is_dropped_and_reported() -> None:
     assert {collection.id for collection in found.pipeline.collections} == {"pairs", "count", "print"}
 
 
-def test_a_function_that_nobody_reads_still_runs_with_all_it_needs() -> None:
+def test_a_function_whose_output_is_not_read_still_runs_with_all_its_inputs() -> None:
     def write(p: tg.Pipeline) -> None:
         _ = p | "pairs" >> tg.Create([(1, 2)]) | "group" >> tg.GroupByKey() | "effect" >> tg.Map(print)
 
     assert fused(planned(write)) == [["pairs"], ["group"], ["effect"]]
 
 
-def test_what_only_a_side_input_reads_is_kept() -> None:
+def test_steps_that_only_a_side_input_reads_are_kept() -> None:
     def write(p: tg.Pipeline) -> None:
         side = p | "numbers" >> tg.Create([1]) | "sum" >> tg.CombineGlobally(sum)
         _ = p | "main" >> tg.Create([1]) | "use" >> tg.Map(lambda x, s: x + s, tg.AsSingleton(side))
@@ -90,14 +90,14 @@ def test_what_only_a_side_input_reads_is_kept() -> None:
 def test_a_chain_is_one_step() -> None:
     def write(p: tg.Pipeline) -> None:
         chain = p | "c" >> tg.Create([1]) | "a" >> tg.Map(keep) | "b" >> tg.FlatMap(lambda x: [x])
-        _ = chain | "w" >> tg.WindowInto(tg.FixedWindows(5)) | "d" >> tg.ParDo(Hooked())
+        _ = chain | "w" >> tg.WindowInto(tg.FixedWindows(5)) | "d" >> tg.ParDo(Identity())
 
     found = planned(write)
     assert fused(found) == [["c"], ["a", "b", "w", "d"]]
     assert decisions(found, "d") == [("fused 4 steps into one loop", "each has only one reader")]
 
 
-def test_a_chain_ends_where_two_read() -> None:
+def test_a_chain_ends_at_an_output_with_two_readers() -> None:
     def write(p: tg.Pipeline) -> None:
         both = p | "c" >> tg.Create([1]) | "a" >> tg.Map(keep) | "b" >> tg.Map(keep)
         _ = both | "left" >> tg.Map(keep)
@@ -106,22 +106,22 @@ def test_a_chain_ends_where_two_read() -> None:
     assert fused(planned(write)) == [["c"], ["a", "b"], ["left"], ["right"]]
 
 
-def test_a_chain_ends_at_further_outputs_that_are_read_and_runs_on_past_others() -> None:
+def test_a_chain_ends_at_additional_outputs_only_if_they_are_read() -> None:
     def write(read: bool) -> Callable[[tg.Pipeline], None]:
-        def inner(p: tg.Pipeline) -> None:
-            tagged = p | "c" >> tg.Create([1]) | "tags" >> tg.ParDo(Hooked()).with_outputs("odd")
+        def add_steps(p: tg.Pipeline) -> None:
+            tagged = p | "c" >> tg.Create([1]) | "tags" >> tg.ParDo(Identity()).with_outputs("odd")
             good, bad = tagged["main"] | "try" >> tg.Map(keep).with_exception_handling()
             _ = good | "after" >> tg.Map(keep)
             if read:
                 _ = bad | "bad" >> tg.Map(keep)
 
-        return inner
+        return add_steps
 
     assert fused(planned(write(True))) == [["c"], ["tags", "try"], ["after"], ["bad"]]
     assert fused(planned(write(False))) == [["c"], ["tags", "try", "after"]]
 
 
-def test_a_chain_ends_at_a_flatten_which_is_no_step() -> None:
+def test_a_chain_ends_at_a_flatten_and_the_flatten_is_no_step() -> None:
     def write(p: tg.Pipeline) -> None:
         a = p | "a" >> tg.Create([1]) | "fa" >> tg.Map(keep)
         b = p | "b" >> tg.Create([1]) | "fb" >> tg.Map(keep)
@@ -132,7 +132,7 @@ def test_a_chain_ends_at_a_flatten_which_is_no_step() -> None:
     assert [edge.collection for edge in found.inputs(4)] == ["fa", "fb"]
 
 
-def test_a_chain_ends_before_a_step_with_side_inputs_and_goes_on_after_it() -> None:
+def test_a_chain_ends_before_a_step_with_side_inputs_and_the_next_starts_with_it() -> None:
     def write(p: tg.Pipeline) -> None:
         side = p | "s" >> tg.Create([1])
         main = p | "c" >> tg.Create([1]) | "a" >> tg.Map(keep)
@@ -141,7 +141,7 @@ def test_a_chain_ends_before_a_step_with_side_inputs_and_goes_on_after_it() -> N
     assert fused(planned(write)) == [["s"], ["c"], ["a"], ["use", "b"]]
 
 
-def test_a_chain_ends_where_it_is_read_as_a_side_input() -> None:
+def test_a_chain_ends_at_an_output_that_is_a_side_input() -> None:
     def write(p: tg.Pipeline) -> None:
         side = p | "c" >> tg.Create([1]) | "a" >> tg.Map(keep)
         _ = side | "b" >> tg.Map(keep)
@@ -170,7 +170,7 @@ def test_a_loop_that_multiplies_elements_does_not_absorb_the_grouping() -> None:
     assert fused(planned(write)) == [["pairs"], ["step 0"], ["step 1"], ["end"]]
 
 
-def test_among_workers_a_grouping_is_a_step_behind_its_exchange() -> None:
+def test_with_several_workers_a_grouping_is_a_step_after_its_exchange() -> None:
     found = planned(grouping(tg.Map(keep), tg.GroupByKey()), SPARK)
     assert fused(found) == [["pairs"], ["step 0"], ["step 1"], ["end"]]
     assert exchange_before(found, "step 1") == Exchange("hash", "blocking", "equal keys meet")
@@ -200,7 +200,7 @@ def phases(found: Plan) -> list[str]:
 
 @pytest.mark.parametrize("combiner", [sum, len, max, Mean(), tg.associative(max)])
 @pytest.mark.parametrize("traits", [SPARK, STREAMING])
-def test_parts_are_combined_before_the_exchange(combiner: Any, traits: Traits) -> None:
+def test_partial_results_are_combined_before_the_exchange(combiner: Any, traits: Traits) -> None:
     found = planned(grouping(tg.CombinePerKey(combiner)), traits)
     assert phases(found) == ["parts", "merge"]
     parts, merge = (step for step in found.steps if step.phase)
@@ -217,7 +217,7 @@ def test_in_one_process_nothing_is_lifted() -> None:
     assert ("combined once", "one process: there is no exchange to save") in decisions(found, "step 0")
 
 
-def test_a_plain_callable_is_never_called_on_parts() -> None:
+def test_a_plain_callable_is_never_called_with_partial_values() -> None:
     found = planned(grouping(tg.CombinePerKey(keep)), SPARK)
     assert phases(found) == ["whole"]
     assert ("combined after the exchange", "keep is a plain callable, called once with all values") in decisions(
@@ -225,7 +225,7 @@ def test_a_plain_callable_is_never_called_on_parts() -> None:
     )
 
 
-def test_a_combine_over_everything_gathers_its_parts() -> None:
+def test_a_global_combine_gathers_its_partial_results() -> None:
     found = planned(grouping(tg.Values(), tg.CombineGlobally(len)), SPARK)
     assert phases(found) == ["parts", "merge"]
     (edge,) = found.inputs(step_of_phase(found, "merge").id)
@@ -262,7 +262,7 @@ REPEATED = {"trigger": tg.Repeatedly(tg.AfterCount(3)), "accumulation": tg.DISCA
     ],
     ids=["plain", "bare", "count", "evictor", "lateness", "earliest", "sessions", "early"],
 )
-def test_parts_are_combined_only_where_the_result_can_not_show_it(windows: Any, bounded: bool, stream: bool) -> None:
+def test_combines_are_lifted_only_if_the_result_does_not_change(windows: Any, bounded: bool, stream: bool) -> None:
     write = grouping(windows, tg.CombinePerKey(sum))
     assert phases(planned(write, SPARK)) == (["parts", "merge"] if bounded else ["whole"])
     assert phases(planned(write, STREAMING)) == (["parts", "merge"] if stream else ["whole"])
@@ -280,13 +280,13 @@ def test_parts_are_combined_only_where_the_result_can_not_show_it(windows: Any, 
     ],
     ids=["plain", "gaps", "lateness", "latest", "count", "evictor"],
 )
-def test_sessions_with_one_pane_have_a_path_of_their_own(windows: Any, batch: str, stream: str) -> None:
+def test_sessions_with_one_pane_have_a_separate_path(windows: Any, batch: str, stream: str) -> None:
     write = grouping(windows, tg.GroupByKey())
     for traits, path in ((SPARK, batch), (STREAMING, stream)):
         assert [step.path for step in planned(write, traits).steps if step.path is not None] == [path]
 
 
-def test_late_data_is_only_found_where_elements_are_whole() -> None:
+def test_in_a_stream_a_combine_with_late_data_is_not_lifted() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | tg.Create([(1, 2)]) | tg.WindowInto(tg.FixedWindows(5))
         both = pairs | "sum" >> tg.CombinePerKey(sum).with_late_data("late")
@@ -306,36 +306,36 @@ def test_a_second_grouping_by_the_same_key_needs_no_exchange() -> None:
     assert step_of(found, "step 0").stage == step_of(found, "step 2").stage
 
 
-def test_a_combine_of_what_is_partitioned_is_neither_lifted_nor_exchanged() -> None:
+def test_a_combine_of_partitioned_input_is_neither_lifted_nor_exchanged() -> None:
     found = planned(grouping(tg.GroupByKey(), tg.Filter(keep), tg.CombinePerKey(len)), SPARK)
     assert phases(found) == ["whole", "whole"]
     assert exchange_before(found, "step 2") is None
 
 
 @pytest.mark.parametrize("between", [tg.Map(keep), tg.Reshuffle(), tg.FlatMap(lambda pair: [pair])])
-def test_a_step_that_may_change_keys_brings_the_exchange_back(between: Any) -> None:
+def test_a_grouping_after_a_step_that_may_change_keys_needs_an_exchange(between: Any) -> None:
     found = planned(grouping(tg.GroupByKey(), between, tg.GroupByKey()), SPARK)
     exchange = exchange_before(found, "step 2")
     assert exchange is not None
     assert exchange.routing == "hash"
 
 
-def test_a_flatten_is_partitioned_if_all_its_parts_are() -> None:
+def test_a_flatten_is_partitioned_if_all_its_inputs_are() -> None:
     def write(partitioned: bool) -> Callable[[tg.Pipeline], None]:
-        def inner(p: tg.Pipeline) -> None:
+        def add_steps(p: tg.Pipeline) -> None:
             a = p | "a" >> tg.Create([(1, 2)]) | "ga" >> tg.CombinePerKey(sum)
             b = p | "b" >> tg.Create([(1, 2)])
             if partitioned:
                 b = b | "gb" >> tg.CombinePerKey(sum)
             _ = (a, b) | tg.Flatten() | "both" >> tg.GroupByKey() | "end" >> tg.Map(print)
 
-        return inner
+        return add_steps
 
     assert exchange_before(planned(write(True), SPARK), "both") is None
     assert exchange_before(planned(write(False), SPARK), "both") is not None
 
 
-def test_counting_elements_is_partitioned_by_them_not_by_their_keys() -> None:
+def test_a_count_per_element_is_partitioned_by_element_and_not_by_key() -> None:
     found = planned(grouping(tg.GroupByKey(), tg.CombinePerElement(len)), SPARK)
     assert [step.phase for step in found.steps if step.label == "step 1"] == ["parts", "merge"]
 
@@ -360,14 +360,14 @@ def test_a_side_input_is_broadcast() -> None:
 # -- stages and regions
 
 
-def sides_from_one_source(p: tg.Pipeline) -> None:
+def side_input_from_the_main_input(p: tg.Pipeline) -> None:
     numbers = p | "numbers" >> tg.Create([1, 2])
     side = numbers | "side" >> tg.Map(keep)
     _ = numbers | "use" >> tg.Map(lambda x, s: x, tg.AsList(side))
 
 
 def test_a_side_input_made_from_the_main_input_runs_before_it() -> None:
-    found = planned(sides_from_one_source, SPARK)
+    found = planned(side_input_from_the_main_input, SPARK)
     use, side = step_of(found, "use"), step_of(found, "side")
     assert use.stage != side.stage == step_of(found, "numbers").stage
     assert exchange_before(found, "use") == Exchange("forward", "blocking", "one input depends on the stage of another")
@@ -375,13 +375,13 @@ def test_a_side_input_made_from_the_main_input_runs_before_it() -> None:
     check(found, SPARK)
 
 
-def test_in_a_stream_a_side_input_made_from_the_main_input_runs_beside_it() -> None:
-    found = planned(sides_from_one_source, STREAMING)
+def test_in_a_stream_a_side_input_made_from_the_main_input_runs_in_the_same_region() -> None:
+    found = planned(side_input_from_the_main_input, STREAMING)
     assert len(found.regions) == 1
     assert {edge.exchange.mode for edge in found.edges if edge.exchange} == {"pipelined"}
 
 
-def test_what_comes_before_and_after_an_exchange_meets_in_a_stage_of_its_own() -> None:
+def test_steps_before_and_after_an_exchange_are_joined_in_a_separate_stage() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | "pairs" >> tg.Create([(1, 2)])
         after = pairs | "group" >> tg.GroupByKey() | "after" >> tg.Map(keep)
@@ -396,11 +396,11 @@ def test_what_comes_before_and_after_an_exchange_meets_in_a_stage_of_its_own() -
 
 @settings(max_examples=60)
 @given(pipelines(steps=16), st.sampled_from([ONE_PROCESS, SPARK, STREAMING, Traits(parallel=True)]))
-def test_every_plan_holds_together(description: Description, traits: Traits) -> None:
+def test_every_plan_satisfies_the_invariants(description: Description, traits: Traits) -> None:
     pipeline = tg.Pipeline()
-    made = build(description, pipeline)
+    collections = build(description, pipeline)
     for number in description.read:
-        _ = made[number] | f"read {number}" >> tg.Map(keep)
+        _ = collections[number] | f"read {number}" >> tg.Map(keep)
     found = plan(pipeline.sealed(), traits)
     check(found, traits)
 
@@ -411,21 +411,21 @@ def check(found: Plan, traits: Traits) -> None:
     stages = {step.id: step.stage for step in found.steps}
     assert sorted({stage for region in found.regions for stage in region}) == sorted(set(stages.values()))
     assert sum(map(len, found.regions)) == len(set(stages.values()))
-    placed = [node.label for step in found.steps for node in (step.nodes[:-1] if step.phase == "parts" else step.nodes)]
-    assert sorted(placed) == sorted(node.label for node in found.pipeline.nodes if not isinstance(node, Flatten))
+    labels = [node.label for step in found.steps for node in (step.nodes[:-1] if step.phase == "parts" else step.nodes)]
+    assert sorted(labels) == sorted(node.label for node in found.pipeline.nodes if not isinstance(node, Flatten))
     for edge in found.edges:
         assert edge.source < edge.target
         assert edge.collection in found.steps[edge.source].outputs
         if edge.exchange is None:
             assert stages[edge.source] == stages[edge.target]
             continue
-        here, there = found.region_of(stages[edge.source]), found.region_of(stages[edge.target])
+        source_region, target_region = found.region_of(stages[edge.source]), found.region_of(stages[edge.target])
         if traits.parallel:
             assert stages[edge.source] != stages[edge.target]
         if edge.exchange.mode == "blocking":
-            assert here < there
+            assert source_region < target_region
         else:
-            assert here == there
+            assert source_region == target_region
             assert not traits.blocking
     if traits.parallel:
         for step in found.steps:
@@ -437,10 +437,10 @@ def feeds_itself(found: Plan, stage: int) -> bool:
     seen: set[int] = set()
     todo = [stage]
     while todo:
-        at = todo.pop()
+        current = todo.pop()
         for edge in found.edges:
             target = stages[edge.target]
-            if stages[edge.source] == at and target != at and target not in seen:
+            if stages[edge.source] == current and target != current and target not in seen:
                 seen.add(target)
                 todo.append(target)
     return stage in seen
@@ -484,7 +484,7 @@ def test_an_unbounded_grouping_that_could_never_fire_is_refused() -> None:
     from tidegate.sdk.connectors.sources import SimpleSource
 
     @dataclass(frozen=True)
-    class Forever(SimpleSource[Any]):
+    class Endless(SimpleSource[Any]):
         @property
         def bounded(self) -> bool:
             return False
@@ -493,7 +493,7 @@ def test_an_unbounded_grouping_that_could_never_fire_is_refused() -> None:
             yield 1, (1, 1)
 
     def write(p: tg.Pipeline) -> None:
-        _ = p | tg.Read(Forever()) | "group" >> tg.GroupByKey() | tg.Map(print)
+        _ = p | tg.Read(Endless()) | "group" >> tg.GroupByKey() | tg.Map(print)
 
     with pytest.raises(tg.BuildError) as raised:
         planned(write)

@@ -1,4 +1,4 @@
-"""Open windows of a stopped stream don't fire, unless no later run could continue with them."""
+"""Open windows of a stopped stream fire only if no later run could restore them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import pytest
 import tidegate as tg
 
 CENTURY = tg.Duration.of(timedelta(days=36525))
-PATIENCE = 600
-"""Polls, of 0.1 s each, until a run that gives nothing has failed."""
+MAX_POLLS = 600
+"""Number of polls, of 0.1 s each, after which a run without output counts as failed."""
 
 
-def stopped(folder: Path, *options: str) -> list[str]:
+def output_of_stopped_run(folder: Path, *options: str) -> list[str]:
     """The output of a run that was stopped while its only window was open."""
-    seen = folder / "seen"
+    reached = folder / "seen"
     p = tg.Pipeline(options=[*options])
     _ = (
         p
         | tg.PeriodicImpulse(3600)
         | tg.Map(lambda _: 1)
-        | "see" >> tg.Map(lambda n: seen.touch() or n)
+        | "window opened" >> tg.Map(lambda n: reached.touch() or n)
         | tg.WindowInto(tg.FixedWindows(CENTURY))
         | tg.CombineGlobally(sum).without_defaults()
         | tg.Map(str)
         | tg.io.WriteToText(str(folder / "out"))
     )
     result = p.run()
-    for _ in range(PATIENCE):
-        if seen.exists():
+    for _ in range(MAX_POLLS):
+        if reached.exists():
             break
         result.wait_until_finish(0.1)
     result.stop()
@@ -38,13 +38,13 @@ def stopped(folder: Path, *options: str) -> list[str]:
     return [line for path in folder.glob("out*") if path.is_file() for line in path.read_text().split()]
 
 
-@pytest.mark.parametrize("keeps", [False, True])
+@pytest.mark.parametrize("retained", [False, True])
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_stop_closes_no_window_unless_the_runner_has_checkpoints_and_none_of_them_will_stay(
-    tmp_path: Path, runner: str, keeps: bool
+def test_a_stop_fires_open_windows_only_if_no_checkpoint_is_retained(
+    tmp_path: Path, runner: str, retained: bool
 ) -> None:
     options = ["--runner", runner]
-    if keeps and runner == "streaming":
+    if retained and runner == "streaming":
         options += ["--checkpoint_dir", str(tmp_path / "checkpoints")]
-    drained = runner == "streaming" and not keeps
-    assert (stopped(tmp_path, *options) != []) == drained
+    drained = runner == "streaming" and not retained
+    assert (output_of_stopped_run(tmp_path, *options) != []) == drained

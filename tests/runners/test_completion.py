@@ -1,4 +1,4 @@
-"""Waiting for an end: signals are heard whichever thread they wake, and wherever they interrupt."""
+"""Latches: signals interrupt a wait, whichever thread receives them, and leave the latch usable."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 from tidegate.runners import completion as latch_module
 from tidegate.runners.completion import Latch
 
-SOON = 10.0
+TIMEOUT = 10.0
 
 
-def test_it_is_shut_until_it_is_opened() -> None:
+def test_a_latch_is_closed_until_it_is_opened() -> None:
     latch = Latch()
     assert not latch.wait(0)
     assert not latch.wait(0.001)
@@ -31,112 +31,112 @@ def test_it_is_shut_until_it_is_opened() -> None:
     assert latch.wait()
 
 
-def test_all_who_wait_go_on() -> None:
-    latch, waiting = Latch(), threading.Barrier(4)
-    passed: list[bool] = []
+def test_opening_a_latch_releases_all_waiting_threads() -> None:
+    latch, barrier = Latch(), threading.Barrier(4)
+    released: list[bool] = []
 
     def wait() -> None:
-        waiting.wait(SOON)
-        passed.append(latch.wait(SOON))
+        barrier.wait(TIMEOUT)
+        released.append(latch.wait(TIMEOUT))
 
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    waiting.wait(SOON)
+    barrier.wait(TIMEOUT)
     latch.open()
     for thread in threads:
-        thread.join(SOON)
-    assert passed == [True] * 3
+        thread.join(TIMEOUT)
+    assert released == [True] * 3
 
 
 @contextmanager
-def raising_at(signum: int) -> Iterator[None]:
+def raising_keyboard_interrupt(signum: int) -> Iterator[None]:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signum, interrupt)
+    handler = signal.signal(signum, interrupt)
     try:
         yield
     finally:
-        signal.signal(signum, before)
+        signal.signal(signum, handler)
 
 
-def test_a_signal_that_wakes_another_thread_is_heard() -> None:
-    latch, heard = Latch(), threading.Event()
+def test_a_signal_that_another_thread_receives_interrupts_a_wait() -> None:
+    latch, received = Latch(), threading.Event()
     reading, writing = os.pipe()
 
-    def take_it() -> None:
-        select.select([reading], [], [], 0.05)  # by then the main thread sleeps
+    def receive() -> None:
+        select.select([reading], [], [], 0.05)  # until the main thread waits
         signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
-        if not heard.wait(SOON):  # then it would sleep for ever
+        if not received.wait(TIMEOUT):  # the main thread would wait forever
             latch.open()
 
-    other = threading.Thread(target=take_it)
-    with raising_at(signal.SIGUSR1):
-        other.start()
+    receiver = threading.Thread(target=receive)
+    with raising_keyboard_interrupt(signal.SIGUSR1):
+        receiver.start()
         with pytest.raises(KeyboardInterrupt):
             latch.wait()
-        heard.set()
-    other.join()
+        received.set()
+    receiver.join()
     os.close(reading)
     os.close(writing)
     assert not latch.opened
 
 
-class Interrupting:
+class InterruptingTrace:
     """Opens a latch before one instruction of its `wait`, and raises KeyboardInterrupt before a later one."""
 
     def __init__(self, latch: Latch, opens: int, raises: int) -> None:
         self.latch = latch
         self.opens = opens
         self.raises = raises
-        self.at = 0
+        self.instruction = 0
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         frame.f_trace_opcodes = True
         if event == "opcode":
-            self.at += 1
-            if self.at == self.opens:
+            self.instruction += 1
+            if self.instruction == self.opens:
                 self.latch.open()
-            if self.at == self.raises:
+            if self.instruction == self.raises:
                 raise KeyboardInterrupt
         return self
 
 
-def interrupted(tracing: Interrupting) -> bool:
-    """Whether a wait has been interrupted; False where it was over before."""
-    before = sys.gettrace()
-    sys._getframe().f_trace_opcodes = True  # Python 3.12 wants it before
+def interrupted(tracing: InterruptingTrace) -> bool:
+    """Whether the trace has interrupted a wait; False if the wait had ended before."""
+    previous = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 requires it before settrace
     sys.settrace(tracing)
     try:
         tracing.latch.wait(0.001)
     except KeyboardInterrupt:
         return True
     finally:
-        sys.settrace(before)
+        sys.settrace(previous)
     return False
 
 
-def test_whoever_is_interrupted_anywhere_keeps_nobody_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_at_any_instruction_of_a_wait_does_not_block_other_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latch_module, "_POLL_INTERVAL", 0.005)
     interrupts = opens = 0
-    going_on = True
-    while going_on:
+    more = True
+    while more:
         opens += 1
-        going_on = False
+        more = False
         for raises in range(opens, 1000):
             latch = Latch()
-            beside: list[bool] = []
-            other = threading.Thread(target=lambda latch=latch, beside=beside: beside.append(latch.wait(SOON)))
-            other.start()
-            if not interrupted(Interrupting(latch, opens, raises)):
+            results: list[bool] = []
+            second = threading.Thread(target=lambda latch=latch, results=results: results.append(latch.wait(TIMEOUT)))
+            second.start()
+            if not interrupted(InterruptingTrace(latch, opens, raises)):
                 break
             interrupts += 1
-            going_on = True
-            other.join()
-            assert beside == [True]
-            assert latch.wait(SOON)
+            more = True
+            second.join()
+            assert results == [True]
+            assert latch.wait(TIMEOUT)
         if not latch.opened:
             latch.open()
-        other.join()
+        second.join()
     assert interrupts > 100

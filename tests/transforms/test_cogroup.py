@@ -1,4 +1,4 @@
-"""CoGroupByKey against dictionaries of lists."""
+"""CoGroupByKey compared with dictionaries of lists."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_key_has_a_list_for_each_collection(inputs: list[list[tuple[int, i
     }
 
 
-def test_windows_are_joined_each_by_itself() -> None:
+def test_each_window_is_joined_separately() -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         windows = tg.WindowInto(tg.FixedWindows(10))
         a = (
@@ -56,7 +56,7 @@ def test_windows_are_joined_each_by_itself() -> None:
     assert [(s.window.start.seconds(), s.value) for s in seen] == [(0, ("k", ([1], []))), (10, ("k", ([2], ["x"])))]
 
 
-def test_more_than_memory_holds_is_joined_through_the_disk() -> None:
+def test_input_larger_than_memory_is_joined_on_disk() -> None:
     n = 20_000
 
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
@@ -71,7 +71,7 @@ def test_more_than_memory_holds_is_joined_through_the_disk() -> None:
     assert len(found.values("out")) == 5000
 
 
-def test_element_types_are_those_of_the_parts() -> None:
+def test_element_types_are_derived_from_the_inputs() -> None:
     p = tg.Pipeline()
     a, b = p | "a" >> tg.Create([("k", 1)]), p | "b" >> tg.Create([("k", "x")])
     assert ((a, b) | tg.CoGroupByKey()).element_type == tuple[str, tuple[list[int], list[str]]]
@@ -90,7 +90,7 @@ def test_labels_name_the_collections() -> None:
     ]
 
 
-def test_what_can_not_be_grouped_together_is_refused() -> None:
+def test_collections_that_cannot_be_joined_are_refused() -> None:
     p = tg.Pipeline()
     a = p | "a" >> tg.Create([("k", 1)])
     windowed = a | tg.WindowInto(tg.FixedWindows(1))
@@ -136,7 +136,7 @@ def test_keys_that_can_never_be_equal_are_refused(join: Any, owner: str, names: 
     assert "test_cogroup.py:" in str(caught.value)
 
 
-def test_one_of_several_collections_whose_keys_fit_no_other_is_refused() -> None:
+def test_a_collection_whose_keys_match_no_other_collection_is_refused() -> None:
     p = tg.Pipeline()
     a, b, c = (p | f"{k}{n}" >> tg.Create([(k, n)]) for n, k in enumerate(["k", "m", 3]))
     with pytest.raises(tg.TypeCheckError, match=re.escape("number 2, from '32', are int: they can never")):

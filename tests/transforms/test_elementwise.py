@@ -1,4 +1,4 @@
-"""Steps over one element at a time, each compared with plain Python."""
+"""Element-wise transforms compared with plain Python."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def values_of(elements: list[Any], *steps: Any, **options: Any) -> list[Any]:
 
 @settings(max_examples=25)
 @given(PAIRS)
-def test_keys_values_and_swapped_pairs(pairs: list[tuple[str, int]]) -> None:
+def test_keys_values_and_swapped_pairs_equal_those_of_plain_python(pairs: list[tuple[str, int]]) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         pcoll = p | tg.Create(pairs)
         return {"keys": pcoll | tg.Keys(), "values": pcoll | tg.Values(), "swapped": pcoll | tg.KvSwap()}
@@ -43,7 +43,7 @@ def test_keys_values_and_swapped_pairs(pairs: list[tuple[str, int]]) -> None:
 
 @settings(max_examples=25)
 @given(PAIRS)
-def test_steps_over_values_keep_the_keys(pairs: list[tuple[str, int]]) -> None:
+def test_transforms_of_values_keep_the_keys(pairs: list[tuple[str, int]]) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         pcoll = p | tg.Create(pairs)
         return {
@@ -79,7 +79,7 @@ def stamped(value: int, timestamp: tg.Timestamp = tg.DoFn.TimestampParam) -> tup
     return value, timestamp.seconds()
 
 
-def test_a_function_of_values_may_ask_for_what_any_function_may() -> None:
+def test_a_function_of_values_may_have_injected_parameters() -> None:
     elements = [tg.TimestampedValue(("k", 7), 3)]
     assert values_of(elements, tg.MapValues(stamped)) == [("k", (7, 3.0))]
     assert values_of(elements, tg.MapValues(lambda v, at: (v, at.seconds()), tg.DoFn.TimestampParam)) == [
@@ -88,7 +88,7 @@ def test_a_function_of_values_may_ask_for_what_any_function_may() -> None:
     assert values_of(elements, tg.WithKeys(lambda v, at=tg.DoFn.TimestampParam: at.seconds())) == [(3.0, ("k", 7))]
 
 
-def test_steps_over_values_say_that_they_keep_keys() -> None:
+def test_transforms_of_values_are_marked_as_keeping_keys() -> None:
     p = tg.Pipeline()
     grouped = p | tg.Create([("k", 1)]) | tg.GroupByKey()
     _ = (
@@ -101,7 +101,7 @@ def test_steps_over_values_say_that_they_keep_keys() -> None:
     assert kept == {"MapValues(list)": True, "FlatMapValues(iter)": True, "CombineValues(sum)": True, "Keys": False}
 
 
-def test_dead_letters_of_a_step_over_values_are_whole_pairs() -> None:
+def test_dead_letters_of_a_transform_of_values_are_pairs() -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         good, bad = p | tg.Create([("a", 0), ("b", 2)]) | tg.MapValues(lambda v: 1 / v).with_exception_handling()
         return {"good": good, "bad": bad | tg.Map(lambda letter: letter[0])}
@@ -111,7 +111,7 @@ def test_dead_letters_of_a_step_over_values_are_whole_pairs() -> None:
     assert found.values("bad") == [("a", 0)]
 
 
-def test_a_failing_function_of_values_is_named_with_its_pair() -> None:
+def test_the_error_of_a_function_of_values_names_the_pair() -> None:
     with pytest.raises(tg.UserCodeError) as failed:
         values_of([("a", 0)], tg.MapValues(lambda v: 1 / v))
     assert failed.value.step == "MapValues(<lambda>)"
@@ -137,7 +137,7 @@ def test_element_types_pass_through() -> None:
         _ = tg.Pipeline() | tg.Create([1]) | tg.Keys()
 
 
-def test_labels_are_names_and_may_be_given() -> None:
+def test_labels_are_derived_from_names_and_may_be_given() -> None:
     p = tg.Pipeline()
     pairs = p | tg.Create([("a", 1)])
     _ = pairs | tg.Keys(), pairs | tg.Keys(), pairs | tg.Keys(name="names"), pairs | tg.MapValues(abs)
@@ -147,7 +147,7 @@ def test_labels_are_names_and_may_be_given() -> None:
     ]  # fmt: skip
 
 
-def test_no_code_of_the_library_travels_by_value() -> None:
+def test_library_code_is_pickled_by_reference() -> None:
     p = tg.Pipeline()
     pairs = p | tg.Create([("a", 1)])
     _ = pairs | tg.Keys(), pairs | tg.Values(), pairs | tg.KvSwap(), pairs | tg.WithKeys(1), pairs | tg.ToString.Kvs()
@@ -162,19 +162,19 @@ def test_no_code_of_the_library_travels_by_value() -> None:
             assert isinstance(node.fn.code, ImportRef), node.label
 
 
-def test_one_element_to_begin_with() -> None:
+def test_impulse_emits_one_empty_element() -> None:
     found = collect(lambda p: {"out": p | tg.Impulse()})
     assert found.values("out") == [b""]
 
 
-def test_elements_as_text() -> None:
+def test_elements_are_converted_to_text() -> None:
     assert values_of([1, None], tg.ToString.Element()) == ["1", "None"]
     assert values_of([("a", 1)], tg.ToString.Kvs()) == ["a,1"]
     assert values_of([("a", 1)], tg.ToString.Kvs(delimiter="=")) == ["a=1"]
     assert values_of([[1, 2], "xy", ()], tg.ToString.Iterables("-")) == ["1-2", "x-y", ""]
 
 
-def test_several_collections_are_refused_where_one_is_meant() -> None:
+def test_several_collections_are_refused_where_one_is_expected() -> None:
     a = tg.Pipeline() | tg.Create([1])
     with pytest.raises(tg.BuildError, match=re.escape("Map(str) takes one PCollection: write `(a, b) | tg.Flatten()")):
         _ = (a, a) | tg.Map(str)
@@ -193,14 +193,14 @@ def test_several_collections_are_refused_where_one_is_meant() -> None:
         lambda out: out.collect(),
     ],
 )
-def test_both_outputs_of_exception_handling_are_not_one_collection(use: Any) -> None:
+def test_the_pair_of_outputs_of_exception_handling_is_refused_as_one_collection(use: Any) -> None:
     out = tg.Pipeline() | tg.Create([("a", 1)]) | "try" >> tg.Map(lambda x: x).with_exception_handling()
     message = "the step 'try' has with_exception_handling, so it returns two collections: write `good, bad = ...`"
     with pytest.raises(tg.BuildError, match=re.escape(message)):
         use(out)
 
 
-def test_both_outputs_of_exception_handling_may_go_where_several_collections_do() -> None:
+def test_the_outputs_of_exception_handling_are_accepted_as_several_collections() -> None:
     with TestPipeline() as p:
         out = p | tg.Create([1, 0]) | tg.Map(lambda x: 1 // x).with_exception_handling()
         assert_that(out | tg.Flatten() | tg.Map(lambda x: x == 1), equal_to([True, False]))
@@ -209,6 +209,6 @@ def test_both_outputs_of_exception_handling_may_go_where_several_collections_do(
 
 
 @pytest.mark.parametrize("step", [tg.MapValues, tg.FlatMapValues, lambda fn: tg.Partition(fn, 2)])
-def test_what_is_no_function_is_refused(step: Any) -> None:
+def test_a_value_that_is_no_function_is_refused(step: Any) -> None:
     with pytest.raises(tg.BuildError, match="takes a function, not 3"):
         step(3)

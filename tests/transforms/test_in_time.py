@@ -1,4 +1,4 @@
-"""Joins, batches, repetitions, waiting and periodic elements: what goes by event time, state or the clock."""
+"""Transforms in event or processing time, or with state: joins, batches, deduplication, waiting, periodic elements."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ PAIRS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=12)
 
 
 def stamped(pairs: list[tuple[int, int]]) -> list[Any]:
-    """Pairs (key, time) as elements (key, time) that happened at that time."""
-    return [tg.TimestampedValue((key, at), at) for key, at in pairs]
+    """Turn pairs (key, time) into elements with those timestamps."""
+    return [tg.TimestampedValue((key, time), time) for key, time in pairs]
 
 
 @pytest.mark.parametrize(
@@ -31,14 +31,14 @@ def stamped(pairs: list[tuple[int, int]]) -> list[Any]:
         (tg.Join.full, [("a", (1, "x")), ("a", (2, "x")), ("b", (3, None)), ("c", (None, "y"))]),
     ],
 )
-def test_a_join_pairs_the_values_of_a_key_and_gives_none_for_what_has_no_partner(join: Any, expected: Any) -> None:
+def test_a_join_pairs_the_values_of_a_key_with_none_for_a_missing_partner(join: Any, expected: Any) -> None:
     with TestPipeline() as pipeline:
         left = pipeline | "left" >> tg.Create([("a", 1), ("a", 2), ("b", 3)])
         right = pipeline | "right" >> tg.Create([("a", "x"), ("c", "y")])
         assert_that(left | join(right), equal_to(expected))
 
 
-def test_a_join_keeps_to_windows() -> None:
+def test_a_join_is_per_window() -> None:
     with TestPipeline() as pipeline:
         left = pipeline | "left" >> tg.Create(stamped([(1, 1), (1, 11)])) | "lw" >> tg.WindowInto(tg.FixedWindows(10))
         right = pipeline | "right" >> tg.Create(stamped([(1, 2)])) | "rw" >> tg.WindowInto(tg.FixedWindows(10))
@@ -47,7 +47,7 @@ def test_a_join_keeps_to_windows() -> None:
 
 @settings(max_examples=40)
 @given(PAIRS, PAIRS, st.integers(-6, 6), st.integers(0, 8))
-def test_an_interval_join_gives_what_two_nested_loops_give(
+def test_an_interval_join_equals_two_nested_loops(
     lefts: list[tuple[int, int]], rights: list[tuple[int, int]], lower: int, width: int
 ) -> None:
     upper = lower + width
@@ -58,7 +58,7 @@ def test_an_interval_join_gives_what_two_nested_loops_give(
         assert_that(left | tg.IntervalJoin(right, lower, upper), equal_to(expected))
 
 
-def test_an_interval_join_stamps_with_the_later_time_and_forgets_behind_the_watermark() -> None:
+def test_an_interval_join_uses_the_later_timestamp_and_drops_late_elements() -> None:
     with TestPipeline() as pipeline:
         streams = pipeline | (
             TestStream()
@@ -74,7 +74,7 @@ def test_an_interval_join_stamps_with_the_later_time_and_forgets_behind_the_wate
     assert [(r.value, r.timestamp) for r in recorder.records()] == [(("k", ("l", "near")), tg.Timestamp(12))]
 
 
-def test_repetitions_within_the_duration_are_dropped_by_event_time() -> None:
+def test_duplicates_within_the_duration_are_dropped_in_event_time() -> None:
     with TestPipeline() as pipeline:
         stream = pipeline | (
             TestStream()
@@ -85,7 +85,7 @@ def test_repetitions_within_the_duration_are_dropped_by_event_time() -> None:
         assert_that(stream | tg.Deduplicate(5), equal_to(["a", "b", "a"]))
 
 
-def test_repetitions_of_a_key_are_dropped_by_the_clock() -> None:
+def test_duplicates_of_a_key_are_dropped_in_processing_time() -> None:
     with TestPipeline() as pipeline:
         stream = pipeline | (
             TestStream()
@@ -98,16 +98,16 @@ def test_repetitions_of_a_key_are_dropped_by_the_clock() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers()), max_size=30), st.integers(1, 5))
 @settings(max_examples=30)
-def test_batches_hold_so_many_values_and_leave_none_out(pairs: list[tuple[int, int]], size: int) -> None:
+def test_batches_have_the_given_size_and_contain_all_values(pairs: list[tuple[int, int]], size: int) -> None:
     by_key: dict[int, list[int]] = {}
     for key, value in pairs:
         by_key.setdefault(key, []).append(value)
-    expected = [(k, vs[at : at + size]) for k, vs in by_key.items() for at in range(0, len(vs), size)]
+    expected = [(k, vs[start : start + size]) for k, vs in by_key.items() for start in range(0, len(vs), size)]
     with TestPipeline() as pipeline:
         assert_that(pipeline | tg.Create(pairs) | tg.GroupIntoBatches(size), equal_to(expected))
 
 
-def test_a_batch_is_bounded_in_bytes_and_in_how_long_its_first_value_waits() -> None:
+def test_batches_are_limited_in_bytes_and_by_the_waiting_time_of_the_first_value() -> None:
     with TestPipeline() as pipeline:
         pairs = pipeline | tg.Create([("k", "aaa"), ("k", "bbb"), ("k", "cc"), ("k", "dddddddd"), ("k", "e")])
         batches = pairs | tg.GroupIntoBatches(batch_size_bytes=6)
@@ -120,7 +120,7 @@ def test_a_batch_is_bounded_in_bytes_and_in_how_long_its_first_value_waits() -> 
         assert_that(waited, equal_to([("k", [1, 2]), ("k", [3])]))
 
 
-def test_elements_wait_until_what_they_wait_for_has_finished_their_window() -> None:
+def test_elements_wait_until_their_window_has_closed_in_the_signal() -> None:
     with TestPipeline() as pipeline:
         streams = pipeline | (
             TestStream()
@@ -134,18 +134,20 @@ def test_elements_wait_until_what_they_wait_for_has_finished_their_window() -> N
         assert_that(waiting, equal_to(["early"]))
 
 
-def test_what_an_element_carries_becomes_part_of_it() -> None:
+def test_reify_adds_timestamp_window_and_pane_to_the_element() -> None:
     with TestPipeline() as pipeline:
         pairs = pipeline | tg.Create([tg.TimestampedValue(("k", 1), 5)]) | tg.WindowInto(tg.FixedWindows(10))
-        at, window = tg.Timestamp(5), tg.IntervalWindow(0, 10)
-        none = tg.PaneInfo(True, True, tg.Timing.UNKNOWN, 0, 0)
-        assert_that(pairs | tg.Reify.Timestamp(), equal_to([(("k", 1), at)]), label="timestamp")
-        assert_that(pairs | tg.Reify.Window(), equal_to([(("k", 1), at, window, none)]), label="window")
-        assert_that(pairs | tg.Reify.TimestampInValue(), equal_to([("k", (1, at))]), label="in value")
-        assert_that(pairs | tg.Reify.WindowInValue(), equal_to([("k", (1, at, window, none))]), label="window in value")
+        timestamp, window = tg.Timestamp(5), tg.IntervalWindow(0, 10)
+        pane = tg.PaneInfo(True, True, tg.Timing.UNKNOWN, 0, 0)
+        assert_that(pairs | tg.Reify.Timestamp(), equal_to([(("k", 1), timestamp)]), label="timestamp")
+        assert_that(pairs | tg.Reify.Window(), equal_to([(("k", 1), timestamp, window, pane)]), label="window")
+        assert_that(pairs | tg.Reify.TimestampInValue(), equal_to([("k", (1, timestamp))]), label="in value")
+        assert_that(
+            pairs | tg.Reify.WindowInValue(), equal_to([("k", (1, timestamp, window, pane))]), label="window in value"
+        )
 
 
-def test_an_impulse_comes_each_time_the_interval_has_passed() -> None:
+def test_a_periodic_impulse_emits_one_element_per_interval() -> None:
     pipeline = TestPipeline(runner=DirectRunner(clock=ManualClock(5_000_000)))
     impulses = pipeline | tg.PeriodicImpulse(2, start=0, stop=11, apply_windowing=True)
     recorder = PaneRecorder()
@@ -155,7 +157,7 @@ def test_an_impulse_comes_each_time_the_interval_has_passed() -> None:
     assert all(r.window.start == r.value == r.timestamp for r in recorder.records())
 
 
-def test_a_sequence_of_a_stream_comes_as_its_time_comes_and_holds_the_watermark() -> None:
+def test_a_periodic_sequence_in_a_stream_is_emitted_when_due_and_holds_the_watermark() -> None:
     with TestPipeline() as pipeline:
         stream = pipeline | (
             TestStream()
@@ -174,14 +176,14 @@ def test_a_sequence_of_a_stream_comes_as_its_time_comes_and_holds_the_watermark(
         assert_that(counted, equal_to([("ticks", [0.0, 2.0]), ("ticks", [4.0, 6.0])]))
 
 
-def test_a_sequence_of_bounded_input_comes_at_once() -> None:
+def test_a_periodic_sequence_of_bounded_input_is_emitted_immediately() -> None:
     with TestPipeline() as pipeline:
         ticks = pipeline | tg.Create([(0, 3, 1), (10, 11, 0.5)]) | tg.PeriodicSequence()
         assert_that(ticks | tg.Map(lambda at: at.seconds()), equal_to([0.0, 1.0, 2.0, 10.0, 10.5]))
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: tg.GroupIntoBatches(), "needs batch_size"),
         (lambda: tg.GroupIntoBatches(0), "must be at least 1"),
@@ -194,17 +196,17 @@ def test_a_sequence_of_bounded_input_comes_at_once() -> None:
         (lambda: tg.IntervalJoin(None, 1, 2, within=3), "not both"),
     ],
 )
-def test_arguments_that_can_mean_nothing_are_refused(make: Any, says: str) -> None:
-    with pytest.raises(tg.BuildError, match=says):
+def test_invalid_arguments_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(tg.BuildError, match=message):
         make()
 
 
-def test_equal_elements_of_different_windows_are_no_repetition() -> None:
+def test_equal_elements_of_different_windows_are_not_duplicates() -> None:
     with TestPipeline() as pipeline:
         stamped_words = pipeline | tg.Create([tg.TimestampedValue("a", at) for at in (1, 2, 11)])
         first = stamped_words | tg.WindowInto(tg.FixedWindows(10)) | tg.Deduplicate(100)
         assert_that(first, lambda found: _assert(Counter(found) == Counter({"a": 2}), found))
 
 
-def _assert(holds: bool, found: Any) -> None:
-    assert holds, found
+def _assert(condition: bool, found: Any) -> None:
+    assert condition, found

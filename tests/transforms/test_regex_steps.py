@@ -1,4 +1,4 @@
-"""Regex against Python's `re`."""
+"""Regex compared with Python's `re`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def collected(elements: list[str], step: Any) -> list[Any]:
 
 @settings(max_examples=25)
 @given(TEXTS)
-def test_matches_are_from_the_start(texts: list[str]) -> None:
+def test_matches_start_at_the_beginning_of_the_text(texts: list[str]) -> None:
     found = [m for m in map(LETTERS.match, texts) if m]
     assert collected(texts, Regex.matches(LETTERS)) == [m.group() for m in found]
     assert collected(texts, Regex.matches(LETTERS.pattern, 1)) == [m.group(1) for m in found]
@@ -35,7 +35,7 @@ def test_matches_are_from_the_start(texts: list[str]) -> None:
 
 @settings(max_examples=25)
 @given(TEXTS)
-def test_finds_are_anywhere(texts: list[str]) -> None:
+def test_finds_may_be_anywhere_in_the_text(texts: list[str]) -> None:
     every = [list(LETTERS.finditer(text)) for text in texts]
     assert collected(texts, Regex.find(LETTERS)) == [ms[0].group() for ms in every if ms]
     assert collected(texts, Regex.find(LETTERS, "digit")) == [ms[0].group(2) for ms in every if ms]
@@ -51,14 +51,14 @@ def test_finds_are_anywhere(texts: list[str]) -> None:
 
 @settings(max_examples=25)
 @given(TEXTS)
-def test_replacing_and_splitting(texts: list[str]) -> None:
+def test_replacing_and_splitting_equal_those_of_re(texts: list[str]) -> None:
     assert collected(texts, Regex.replace_all(LETTERS, r"<\1>")) == [LETTERS.sub(r"<\1>", text) for text in texts]
     assert collected(texts, Regex.replace_first("[ab]", "-")) == [re.sub("[ab]", "-", text, count=1) for text in texts]
     assert collected(texts, Regex.split("1")) == [[part for part in text.split("1") if part] for text in texts]
     assert collected(texts, Regex.split("1", outputEmpty=True)) == [text.split("1") for text in texts]
 
 
-def test_a_wrong_expression_or_group_is_refused_when_built() -> None:
+def test_an_invalid_expression_or_group_is_refused_when_the_pipeline_is_built() -> None:
     with pytest.raises(tg.BuildError, match=re.escape("'(' is not a regular expression: missing )")):
         Regex.find("(")
     with pytest.raises(tg.BuildError, match=re.escape("has no group 2: its groups are 0 to 1, 'n'")):
@@ -69,6 +69,6 @@ def test_a_wrong_expression_or_group_is_refused_when_built() -> None:
         Regex.split(None)  # type: ignore[arg-type]
 
 
-def test_steps_over_text_refuse_other_elements() -> None:
+def test_regex_transforms_refuse_elements_that_are_not_text() -> None:
     with pytest.raises(tg.TypeCheckError, match=re.escape("Regex.find takes str, but its input holds int")):
         _ = tg.Pipeline() | tg.Create([1]) | Regex.find("a")

@@ -67,7 +67,7 @@ def test_a_row_has_the_methods_of_a_named_tuple() -> None:
     assert odd._replace(self=3)._asdict() == {"self": 3, "fields": 2}
 
 
-def test_a_row_can_not_be_changed_and_says_what_it_has() -> None:
+def test_a_row_is_immutable_and_its_errors_name_its_fields() -> None:
     row: Any = tg.Row(a=1, b=2)
     with pytest.raises(AttributeError):
         row.a = 2
@@ -80,7 +80,7 @@ def test_a_row_can_not_be_changed_and_says_what_it_has() -> None:
 
 
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}", fullmatch=True), st.integers() | st.text(), max_size=5))
-def test_a_row_survives_copies_and_pickles(fields: dict[str, Any]) -> None:
+def test_a_row_survives_copying_and_pickling(fields: dict[str, Any]) -> None:
     row = tg.Row(**fields)
     for other in (pickle.loads(pickle.dumps(row, 5)), copy.copy(row), copy.deepcopy(row)):
         assert other == row
@@ -94,7 +94,7 @@ def test_a_field_may_have_the_name_of_a_method_of_tuples() -> None:
     assert (row.count, row.index) == (3, 4)
 
 
-def test_rows_are_keys() -> None:
+def test_rows_can_be_keys() -> None:
     pairs = [(tg.Row(a=1, b="x"), 1), (tg.Row(a=1, b="x"), 2), ((1, "x"), 4)]
     assert collected(pairs, tg.CombinePerKey(sum)) == [(tg.Row(a=1, b="x"), 7)]
 
@@ -130,7 +130,7 @@ def test_groups_by_several_fields_have_rows_as_keys(sales: list[Sale]) -> None:
 
 @settings(max_examples=25)
 @given(SALES)
-def test_aggregates_of_fields_come_in_one_row(sales: list[Sale]) -> None:
+def test_aggregates_of_fields_are_in_one_row(sales: list[Sale]) -> None:
     groups = defaultdict(list)
     for sale in sales:
         groups[sale.user, sale.day].append(sale.price)
@@ -146,7 +146,7 @@ def test_aggregates_of_fields_come_in_one_row(sales: list[Sale]) -> None:
     ]
 
 
-def test_one_aggregate_by_one_key() -> None:
+def test_one_aggregate_by_one_key_is_a_pair() -> None:
     sales = [Sale("a", 1, 10), Sale("b", 1, 20), Sale("a", 2, 5)]
     found = collected(sales, tg.GroupBy("user").aggregate_field("price", sum, "total"))
     assert [row.as_dict() for row in found] == [{"user": "a", "total": 15}, {"user": "b", "total": 20}]
@@ -165,7 +165,7 @@ def test_an_aggregation_is_a_value_that_can_be_continued_twice() -> None:
     assert collected(sales, base)[0].as_dict() == {"user": "a", "total": 10}
 
 
-def test_types_and_labels_of_groups() -> None:
+def test_groups_have_types_and_labels() -> None:
     visits = tg.Pipeline() | tg.Create([Visit("a", "/")])
     assert str((visits | tg.GroupBy("user")).element_type).startswith("tuple[str, ")
     step = visits | tg.GroupBy("user", "page").aggregate_field(len, sum, "n")
@@ -187,12 +187,12 @@ def test_types_and_labels_of_groups() -> None:
         (lambda: tg.GroupBy("a").aggregate_field("b", 3, "s"), "a combiner is a CombineFn or a callable"),
     ],
 )
-def test_fields_that_can_not_be_are_refused(make: Any, message: str) -> None:
+def test_invalid_fields_are_refused(make: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=re.escape(message)):
         make()
 
 
-def test_a_missing_attribute_names_the_step_and_the_element() -> None:
+def test_the_error_of_a_missing_attribute_names_the_step_and_the_element() -> None:
     with pytest.raises(tg.UserCodeError, match="'Sale' object has no attribute 'town'") as failed:
         collected([Sale("a", 1, 2)], tg.GroupBy("town"))
     assert failed.value.step == "GroupBy(town)/Key"
