@@ -1,4 +1,4 @@
-"""Steps that are removed from a pipeline: by `del p["label"]`, or because they could not be applied."""
+"""Steps removed from a pipeline: by `del p["label"]`, or because they could not be applied."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def labels(p: tg.Pipeline) -> list[str]:
     return [node.label for node in p.portable().nodes]
 
 
-def test_a_deleted_step_goes_with_all_that_reads_what_it_makes_and_nothing_else() -> None:
+def test_deleting_a_step_deletes_all_steps_downstream_and_no_others() -> None:
     p = tg.Pipeline()
-    made = words(p)
-    counts = made | "count" >> tg.CombinePerElement(len)
-    _ = made | "with side" >> tg.Map(lambda word, n: (word, n), tg.AsDict(counts))
-    _ = ({"a": counts, "b": made | "pair" >> tg.Map(lambda word: (word, 1))}) | "join" >> tg.CoGroupByKey()
-    _ = made | "length" >> tg.Map(len)
+    tea = words(p)
+    counts = tea | "count" >> tg.CombinePerElement(len)
+    _ = tea | "with side" >> tg.Map(lambda word, n: (word, n), tg.AsDict(counts))
+    _ = ({"a": counts, "b": tea | "pair" >> tg.Map(lambda word: (word, 1))}) | "join" >> tg.CoGroupByKey()
+    _ = tea | "length" >> tg.Map(len)
     del p["count"]
     assert labels(p) == ["words", "pair", "length"]
     assert p["length"].collect() == [3, 3, 3]
@@ -29,15 +29,15 @@ def test_a_deleted_step_goes_with_all_that_reads_what_it_makes_and_nothing_else(
         p["count"]
 
 
-def test_what_a_deleted_step_made_can_be_neither_read_nor_looked_at() -> None:
+def test_the_output_of_a_deleted_step_can_be_neither_read_nor_collected() -> None:
     p = tg.Pipeline()
-    made = words(p)
-    counts = made | "count" >> tg.CombinePerElement(len)
+    tea = words(p)
+    counts = tea | "count" >> tg.CombinePerElement(len)
     del p["count"]
     for use in (
         lambda: counts | tg.Map(str),
         lambda: (counts, counts) | tg.Flatten(),
-        lambda: made | tg.Map(lambda word, n: word, tg.AsDict(counts)),
+        lambda: tea | tg.Map(lambda word, n: word, tg.AsDict(counts)),
         lambda: counts.head(1),
     ):
         with pytest.raises(tg.BuildError, match=r"PCollection\('count'\) is no longer in the pipeline"):
@@ -45,43 +45,43 @@ def test_what_a_deleted_step_made_can_be_neither_read_nor_looked_at() -> None:
     assert labels(p) == ["words"]
 
 
-def test_the_label_and_the_output_of_a_deleted_step_are_free_again(tmp_path: object) -> None:
+def test_the_label_and_the_output_path_of_a_deleted_step_can_be_used_again(tmp_path: object) -> None:
     p = tg.Pipeline()
-    made = words(p)
+    tea = words(p)
     for _ in range(2):
-        _ = made | "write" >> tg.io.WriteToText(f"{tmp_path}/out")
+        _ = tea | "write" >> tg.io.WriteToText(f"{tmp_path}/out")
         del p["write"]
     assert labels(p) == ["words"]
 
 
-def test_a_part_of_a_step_is_not_deleted_alone() -> None:
+def test_a_step_inside_a_composite_cannot_be_deleted() -> None:
     p = tg.Pipeline()
-    _ = words(p) | "lengths" >> tg.ptransform_fn(lambda made: made | "inner" >> tg.Map(len))()
+    _ = words(p) | "lengths" >> tg.ptransform_fn(lambda pcoll: pcoll | "inner" >> tg.Map(len))()
     with pytest.raises(tg.BuildError, match=r"a part of the step 'lengths', .*: write del p\['lengths'\]"):
         del p["inner"]
     with pytest.raises(tg.BuildError, match="there is no step 'length'; did you mean 'lengths'"):
         del p["length"]
 
 
-def test_a_step_added_after_a_run_is_told_from_those_that_ran_though_one_of_them_was_deleted() -> None:
+def test_a_step_added_after_a_run_is_refused_even_if_another_step_was_deleted() -> None:
     def run_too_early() -> None:
         with tg.Pipeline() as p:
             run_and_add(p)
 
     def run_and_add(p: tg.Pipeline) -> None:
-        made = words(p)
-        _ = made | "early" >> tg.Map(len)
+        tea = words(p)
+        _ = tea | "early" >> tg.Map(len)
         p.run()
         del p["early"]
-        _ = made | "late" >> tg.Map(len)
+        _ = tea | "late" >> tg.Map(len)
 
     with pytest.raises(tg.BuildError, match="the step 'late', applied at"):
         run_too_early()
 
 
-def test_a_step_that_could_not_be_applied_leaves_nothing_behind() -> None:
+def test_a_step_that_could_not_be_applied_leaves_no_steps_behind() -> None:
     p = tg.Pipeline()
-    made = words(p)
+    tea = words(p)
 
     @tg.ptransform_fn
     def Broken(pcoll: tg.PCollection[str]) -> tg.PCollection[int]:
@@ -90,12 +90,12 @@ def test_a_step_that_could_not_be_applied_leaves_nothing_behind() -> None:
 
     for _ in range(2):
         with pytest.raises(tg.BuildError, match="LookupError: not yet"):
-            made | "outer" >> Broken()
+            tea | "outer" >> Broken()
     assert labels(p) == ["words"]
-    assert (made | "outer" >> tg.Map(len)).collect() == [3, 3, 3]
+    assert (tea | "outer" >> tg.Map(len)).collect() == [3, 3, 3]
 
 
-def test_in_a_script_a_look_takes_no_step_out() -> None:
+def test_head_removes_no_steps() -> None:
     p = tg.Pipeline()
     assert (words(p) | "length" >> tg.Map(len)).head(1) == [3]
     assert labels(p) == ["words", "length"]

@@ -1,4 +1,4 @@
-"""What `result.metrics()` returns: the metrics of one instant, whatever the run counts meanwhile."""
+"""`result.metrics()` returns a snapshot of the metrics while the run continues to count."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from tidegate.sdk.metrics import MetricCells, MetricKey, MetricResults
 
 
-def test_metrics_are_those_of_the_instant_at_which_they_were_asked_for() -> None:
+def test_metrics_do_not_change_after_they_were_returned() -> None:
     cells = MetricCells()
     read, tags = MetricKey("read", "app", "lines"), MetricKey("read", "app", "tags")
     cells.count(read, 3)

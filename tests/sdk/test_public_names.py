@@ -16,24 +16,24 @@ MODULES = [tg, tg.io, tg.combiners]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_dir_lists_the_public_names_alone(module: Any) -> None:
+def test_dir_lists_only_the_public_names(module: Any) -> None:
     assert dir(module) == sorted(module.__all__)
 
 
-def test_dir_of_the_testing_kit_has_its_two_lazy_modules_too() -> None:
+def test_dir_of_the_testing_kit_includes_its_two_lazy_modules() -> None:
     names = {"harness", "strategies"}
     assert dir(tidegate.testing) == sorted({*tidegate.testing.__all__, *names})
     assert {type(getattr(tidegate.testing, name)) for name in names} == {ModuleType}
 
 
 @pytest.mark.parametrize("module", [*MODULES, tidegate.testing], ids=lambda module: module.__name__)
-def test_every_name_that_dir_lists_is_there_once_and_is_no_type_variable(module: Any) -> None:
+def test_every_name_that_dir_lists_exists_once_and_is_no_type_variable(module: Any) -> None:
     assert len(set(module.__all__)) == len(module.__all__)
     found = {name: getattr(module, name) for name in dir(module)}
     assert [name for name, value in found.items() if type(value).__name__ == "TypeVar"] == []
 
 
-def test_what_authors_build_connectors_from_stands_in_io_and_where_it_was() -> None:
+def test_the_classes_for_connectors_are_in_io_and_in_their_original_modules() -> None:
     from_sources = ("Source", "SimpleSource", "Reader", "Split", "Batch", "Position")
     from_sinks = ("Sink", "Attempt", "Committable", "StagedFile", "Delivery", "in_order")
     for module, names in ((sources, from_sources), (sinks, from_sinks), (block, ("Block",))):
@@ -42,6 +42,6 @@ def test_what_authors_build_connectors_from_stands_in_io_and_where_it_was() -> N
 
 
 def test_every_combiner_function_of_the_library_is_public() -> None:
-    own = vars(tg.combiners)
-    functions = {name for name in own if name.endswith("Fn") and name not in ("CombineFn", "DoFn")}
+    names = vars(tg.combiners)
+    functions = {name for name in names if name.endswith("Fn") and name not in ("CombineFn", "DoFn")}
     assert functions <= set(tg.combiners.__all__)

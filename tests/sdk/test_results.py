@@ -13,13 +13,13 @@ def unbounded() -> tg.Pipeline:
     return p
 
 
-def test_a_run_on_direct_that_goes_on_can_be_stopped() -> None:
+def test_an_unbounded_run_on_the_direct_runner_can_be_stopped() -> None:
     result = unbounded().run()
     result.stop()
     assert result.wait_until_finish() is tg.PipelineState.DONE
 
 
-def test_a_run_on_direct_neither_drains_nor_takes_savepoints() -> None:
+def test_a_run_on_the_direct_runner_neither_drains_nor_takes_savepoints() -> None:
     result = unbounded().run()
     try:
         with pytest.raises(tg.UnsupportedError, match="the direct runner don't drain: use --runner streaming"):
@@ -33,14 +33,14 @@ def test_a_run_on_direct_neither_drains_nor_takes_savepoints() -> None:
         result.cancel()
 
 
-def test_a_run_that_is_over_can_not_be_stopped() -> None:
+def test_a_finished_run_cannot_be_stopped() -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(abs)
     with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner can be stopped cleanly"):
         p.run().stop()
 
 
-def test_metrics_are_printed_a_line_each() -> None:
+def test_metrics_are_printed_one_per_line() -> None:
     def count(n: int) -> int:
         tg.Metrics.distribution("tea", "cups").update(n)
         tg.Metrics.string_set("tea", "sorts").add("oolong" if n > 1 else "assam")

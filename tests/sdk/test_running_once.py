@@ -1,4 +1,4 @@
-"""A pipeline that its author runs inside its `with` block does not run again when the block ends."""
+"""A pipeline that is run inside its `with` block does not run again at the end of the block."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_run_that_failed_inside_the_block_is_not_repeated(found: Any) -> None:
     assert found() == ["1"]
 
 
-def test_a_run_that_was_refused_inside_the_block_is_refused_again_at_its_end() -> None:
+def test_a_run_refused_inside_the_block_is_refused_again_at_the_end_of_the_block() -> None:
     def write() -> None:
         with tg.Pipeline("nonsense") as p:
             p | tg.Create([1]) | tg.Map(print)
@@ -76,7 +76,7 @@ def test_the_end_of_the_block_waits_for_the_run_inside_it() -> None:
     assert result.state is tg.PipelineState.DONE
 
 
-def test_a_test_pipeline_that_ran_in_its_block_has_been_checked_once(found: Any) -> None:
+def test_a_test_pipeline_that_ran_inside_its_block_is_checked_once(found: Any) -> None:
     with TestPipeline("direct") as p:
         assert_that(p | tg.Create([1]) | tg.Map(lambda n: print(n) or n), equal_to([2]))  # type: ignore[func-returns-value]
         with pytest.raises(AssertionError):

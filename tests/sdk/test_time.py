@@ -46,13 +46,13 @@ def test_all_forms_of_a_duration_are_the_same_microseconds() -> None:
 
 
 @pytest.mark.parametrize("value", [True, "10", None, timedelta(1)])
-def test_what_is_no_instant_is_refused(value: Any) -> None:
+def test_an_invalid_instant_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="timestamp"):
         timestamp_micros(value)
 
 
 @pytest.mark.parametrize("value", [False, "10", None, datetime(1970, 1, 1, tzinfo=UTC), Timestamp(1)])
-def test_what_is_no_duration_is_refused(value: Any) -> None:
+def test_an_invalid_duration_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="duration"):
         duration_micros(value)
 
@@ -65,7 +65,7 @@ def test_a_naive_datetime_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), 1e300, 1e308, 10**40])
-def test_times_saturate_at_the_ends(value: Any) -> None:
+def test_times_saturate_at_the_minimum_and_maximum(value: Any) -> None:
     assert timestamp_micros(value) == duration_micros(value) == MAX_MICROS
     assert timestamp_micros(-value) == duration_micros(-value) == MIN_MICROS
     assert Timestamp(value) == MAX_TIMESTAMP
@@ -83,7 +83,7 @@ def test_clamping_keeps_order(a: int, b: int) -> None:
     assert a > b or clamp(a) <= clamp(b)
 
 
-def test_times_are_values() -> None:
+def test_times_are_hashable_immutable_values() -> None:
     assert Timestamp(1) == Timestamp(micros=1_000_000)
     assert Timestamp(1) != Duration(1)
     assert Timestamp(1) < Timestamp(2) <= Timestamp(2)
@@ -95,7 +95,7 @@ def test_times_are_values() -> None:
         _ = Timestamp(1) < Duration(1)
 
 
-def test_arithmetic_of_instants_and_durations() -> None:
+def test_instants_and_durations_can_be_added_and_subtracted() -> None:
     assert Timestamp(5) + 2 == Timestamp(7)
     assert Timestamp(5) - timedelta(seconds=2) == Timestamp(3)
     assert Timestamp(5) - Timestamp(2) == Duration(3)
@@ -115,17 +115,17 @@ def test_durations_are_compared_with_all_forms_of_a_duration(minute: Any) -> Non
 
 
 @pytest.mark.parametrize("other", [True, "60", None, Timestamp(60)])
-def test_a_duration_is_not_compared_with_what_is_none(other: Any) -> None:
+def test_a_duration_cannot_be_compared_with_other_values(other: Any) -> None:
     with pytest.raises(TypeError, match="not supported between instances of"):
         _ = Duration(60) <= other
 
 
-def test_a_duration_equals_durations_alone() -> None:
+def test_a_duration_equals_only_durations() -> None:
     assert Duration(60) == Duration(micros=60_000_000)
     assert {Duration(60): "a duration", 60: "a number"}[60] == "a number"
 
 
-def test_times_read_well() -> None:
+def test_times_have_readable_texts() -> None:
     assert repr(Timestamp(0)) == "Timestamp(1970-01-01T00:00:00Z)"
     assert format_micros(MIN_MICROS) == "-inf"
     assert format_micros(MAX_MICROS) == "+inf"
@@ -137,12 +137,12 @@ def test_times_read_well() -> None:
 
 @pytest.mark.filterwarnings("ignore:the timestamp .* is in seconds")
 @given(st.lists(st.one_of(st.floats(-1e13, 1e13), st.integers(-(10**13), 10**13)), min_size=1))
-def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None:
-    def each() -> list[int]:
+def test_a_column_of_timestamps_is_converted_like_single_ones(values: list[float]) -> None:
+    def one_by_one() -> list[int]:
         return [element_micros(value) for value in values]
 
     try:
-        expected = each()
+        expected = one_by_one()
     except ValueError:
         with pytest.raises(ValueError, match="end of time"):
             element_column(list(values))
@@ -150,7 +150,7 @@ def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None
         assert element_column(list(values)) == (expected, (min(expected), max(expected)))
 
 
-def test_a_column_with_what_is_no_time_is_refused() -> None:
+def test_a_column_with_an_invalid_time_is_refused() -> None:
     with pytest.raises(ValueError, match=r"nan|NaN"):
         element_column([1.0, math.nan, 2.0])
     with pytest.raises(TypeError):
@@ -164,9 +164,9 @@ HALVES = st.builds(
 
 @pytest.mark.filterwarnings("ignore:the timestamp .* is in seconds")
 @given(st.lists(st.one_of(HALVES, st.floats(-1e13, 1e13)), min_size=1, max_size=80))
-def test_a_long_column_of_floats_is_rounded_by_numpy_as_each_is_alone(some: list[float]) -> None:
+def test_a_long_column_of_floats_is_rounded_by_numpy_like_single_ones(floats: list[float]) -> None:
     pytest.importorskip("numpy")
-    values = some * (128 // len(some) + 1)
+    values = floats * (128 // len(floats) + 1)
     try:
         expected = [element_micros(value) for value in values]
     except ValueError:
@@ -179,11 +179,11 @@ def test_a_long_column_of_floats_is_rounded_by_numpy_as_each_is_alone(some: list
         assert set(map(type, (*found, *span))) == {int}
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_long_column_with_what_is_no_time_is_refused(bad: float) -> None:
+@pytest.mark.parametrize("invalid", [math.nan, math.inf])
+def test_a_long_column_with_an_invalid_time_is_refused(invalid: float) -> None:
     pytest.importorskip("numpy")
     with pytest.raises(ValueError, match=r"nan|NaN|end of time"):
-        element_column([1.5] * 100 + [bad])
+        element_column([1.5] * 100 + [invalid])
 
 
 @given(
@@ -209,28 +209,28 @@ def test_a_timestamped_value_is_at_the_nearest_microsecond(timestamp: Any) -> No
         assert pickle.loads(pickle.dumps(stamped)) == stamped
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, True, "1", None])
-def test_a_timestamped_value_refuses_what_is_no_time(bad: Any) -> None:
+@pytest.mark.parametrize("invalid", [math.nan, math.inf, True, "1", None])
+def test_a_timestamped_value_refuses_an_invalid_time(invalid: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        TimestampedValue(None, bad)
+        TimestampedValue(None, invalid)
 
 
-def test_a_timestamped_value_tells_when_it_happened() -> None:
+def test_a_timestamped_value_has_a_timestamp() -> None:
     assert TimestampedValue("a", 1.5).timestamp == Timestamp(1.5)
 
 
 @pytest.mark.parametrize("kind", [Timestamp, Duration])
-@pytest.mark.parametrize("bad", ["2024-01-01", None, [1], datetime(2024, 1, 1, tzinfo=UTC)])
-def test_what_is_no_number_of_seconds_is_refused_with_what_is(kind: Any, bad: Any) -> None:
-    with pytest.raises(TypeError, match=rf"seconds must be a number, not {type(bad).__name__}: Timestamp\.of"):
-        kind(bad)
+@pytest.mark.parametrize("invalid", ["2024-01-01", None, [1], datetime(2024, 1, 1, tzinfo=UTC)])
+def test_an_invalid_number_of_seconds_is_refused_with_the_valid_ones(kind: Any, invalid: Any) -> None:
+    with pytest.raises(TypeError, match=rf"seconds must be a number, not {type(invalid).__name__}: Timestamp\.of"):
+        kind(invalid)
 
 
-def test_times_read_as_people_write_them() -> None:
-    at = Timestamp(1.5)
-    assert f"{at}" == str(at) == "1970-01-01T00:00:01.500000Z"
-    assert repr(at) == "Timestamp(1970-01-01T00:00:01.500000Z)"
-    assert f"{at:%Y-%m-%d %H:%M}" == "1970-01-01 00:00"
+def test_times_are_formatted_for_people() -> None:
+    timestamp = Timestamp(1.5)
+    assert f"{timestamp}" == str(timestamp) == "1970-01-01T00:00:01.500000Z"
+    assert repr(timestamp) == "Timestamp(1970-01-01T00:00:01.500000Z)"
+    assert f"{timestamp:%Y-%m-%d %H:%M}" == "1970-01-01 00:00"
     assert f"{Timestamp(5):>22}" == "  1970-01-01T00:00:05Z"
     assert f"{MIN_TIMESTAMP} {MAX_TIMESTAMP:%Y}" == "-inf +inf"
     assert f"{Duration(90)} {Duration(-0.25):>7}" == "90s  -0.25s"

@@ -1,4 +1,4 @@
-"""Pairs in two columns are the list of tuples that they stand for."""
+"""Pairs stored in two columns behave like the list of tuples."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ PAIRS = st.lists(st.tuples(st.integers(), st.text(max_size=3)), min_size=1, max_
 
 
 @given(PAIRS, st.slices(9), st.data())
-def test_pairs_read_as_the_list_does(some: list[tuple[int, str]], part: slice, data: st.DataObject) -> None:
-    pairs = as_pairs(some)
+def test_pairs_read_like_the_list_of_tuples(expected: list[tuple[int, str]], part: slice, data: st.DataObject) -> None:
+    pairs = as_pairs(expected)
     assert pairs is not None
-    at = data.draw(st.integers(-len(some), len(some) - 1))
-    assert (len(pairs), list(pairs), pairs[at]) == (len(some), some, some[at])
-    assert list(pairs[part]) == some[part]
-    assert dict(pairs) == dict(some)
-    assert keys_of(pairs) == keys_of(some) == [k for k, _ in some]
-    assert list(pickle.loads(pickle.dumps(pairs))) == some
-    assert [list(block.values) for block in Block(pairs).split(4)] == [some[i : i + 4] for i in range(0, len(some), 4)]
+    index = data.draw(st.integers(-len(expected), len(expected) - 1))
+    assert (len(pairs), list(pairs), pairs[index]) == (len(expected), expected, expected[index])
+    assert list(pairs[part]) == expected[part]
+    assert dict(pairs) == dict(expected)
+    assert keys_of(pairs) == keys_of(expected) == [k for k, _ in expected]
+    assert list(pickle.loads(pickle.dumps(pairs))) == expected
+    assert [list(block.values) for block in Block(pairs).split(4)] == [
+        expected[i : i + 4] for i in range(0, len(expected), 4)
+    ]
 
 
 @pytest.mark.parametrize("values", [[], [1], [(1, 2), (3,)], [(1, 2), [3, 4]], ["ab"]])
-def test_what_is_not_pairs_alone_is_none(values: list[Any]) -> None:
+def test_values_that_are_not_all_pairs_have_no_columns(values: list[Any]) -> None:
     assert as_pairs(values) is None

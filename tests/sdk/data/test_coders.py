@@ -1,4 +1,4 @@
-"""Coders and encoded blocks: decoding returns what was encoded, and errors name the part that can't be encoded."""
+"""Coders and encoded blocks: decoding returns the encoded values, and errors name the part that can't be encoded."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ class HandleCoder(Coder[Handle]):
         return Handle(data.decode())
 
 
-class LooseHandleCoder(HandleCoder):
+class NondeterministicCoder(HandleCoder):
     deterministic = False
 
 
-class ShoutingCoder(HandleCoder):
+class UpperCaseCoder(HandleCoder):
     def encode(self, value: Handle) -> bytes:
         return value.name.upper().encode()
 
 
-class Picky:
+class NotUnpicklable:
     """Can be pickled, but not unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("not a number",)
 
 
-class Refusing:
+class FailingGetState:
     def __getstate__(self) -> Any:
         raise ValueError("this object stays at home")
 
 
-class Loner:
-    """Leaves its lock out of its state, as it should; but something else is wrong."""
+class HasUnpicklableCallback:
+    """Leaves its lock out of its state, as it should, but has a callback that can't be pickled."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -83,10 +83,10 @@ class Slotted:
 
 
 @pytest.fixture(autouse=True)
-def _registry_left_as_found() -> Iterator[None]:
-    before = registered()
+def _restore_registry() -> Iterator[None]:
+    coders = registered()
     yield
-    install(before)
+    install(coders)
 
 
 values = st.recursive(
@@ -102,21 +102,21 @@ values = st.recursive(
 
 
 @given(columns=st.lists(st.lists(values, max_size=6) | values, max_size=4).map(tuple), with_coders=st.booleans())
-def test_columns_come_back_as_they_were(columns: tuple[Any, ...], with_coders: bool) -> None:
+def test_decoding_returns_the_encoded_columns(columns: tuple[Any, ...], with_coders: bool) -> None:
     install(((Handle, HandleCoder()),) if with_coders else ())
-    back = decode_columns(encode_columns(columns))
-    assert back == columns
-    assert repr(back) == repr(columns)  # the types too: 1 stays an int, True a bool
+    decoded = decode_columns(encode_columns(columns))
+    assert decoded == columns
+    assert repr(decoded) == repr(columns)  # also the types: 1 stays an int, True a bool
 
 
 @given(values)
-def test_the_pickle_coder_takes_plain_values_both_ways(value: Any) -> None:
+def test_the_pickle_coder_encodes_and_decodes_plain_values(value: Any) -> None:
     coder = PickleCoder()
     assert coder.decode(coder.encode(value)) == value
     assert not coder.deterministic
 
 
-def test_an_object_that_occurs_often_is_written_once() -> None:
+def test_an_object_that_occurs_repeatedly_is_written_once() -> None:
     row = ("x" * 1000,)
     data = encode_columns(([row] * 100,))
     assert len(data) < 2000
@@ -124,7 +124,7 @@ def test_an_object_that_occurs_often_is_written_once() -> None:
     assert column[0] is column[99]
 
 
-def test_a_registered_coder_carries_what_pickle_can_not_and_leaves_pickle_alone() -> None:
+def test_a_registered_coder_encodes_unpicklable_values_and_does_not_affect_pickle() -> None:
     with pytest.raises(PicklingError):
         encode_columns(([Handle("a")],))
     register_coder(Handle, HandleCoder())
@@ -134,41 +134,41 @@ def test_a_registered_coder_carries_what_pickle_can_not_and_leaves_pickle_alone(
         pickle.dumps(Handle("a"))
 
 
-def test_a_deterministic_coder_makes_keys_and_another_does_not() -> None:
+def test_values_of_a_type_are_keys_only_if_its_coder_is_deterministic() -> None:
     register_coder(Handle, HandleCoder())
     assert key_bytes(("k", Handle("a"))) == key_bytes(("k", Handle("a"))) != key_bytes(("k", Handle("b")))
-    register_coder(Handle, LooseHandleCoder())
+    register_coder(Handle, NondeterministicCoder())
     with pytest.raises(KeyEncodingError):
         key_bytes(Handle("a"))
-    ((back,),) = decode_columns(encode_columns(([Handle("a")],)))
-    assert back.name == "a"
+    ((decoded,),) = decode_columns(encode_columns(([Handle("a")],)))
+    assert decoded.name == "a"
 
 
 def test_registering_again_replaces_the_coder_for_keys_and_elements() -> None:
     register_coder(Handle, HandleCoder())
-    quiet = key_bytes(Handle("a"))
-    register_coder(Handle, ShoutingCoder())
-    assert key_bytes(Handle("a")) != quiet
-    ((back,),) = decode_columns(encode_columns(([Handle("a")],)))
-    assert back.name == "A"
+    first_key = key_bytes(Handle("a"))
+    register_coder(Handle, UpperCaseCoder())
+    assert key_bytes(Handle("a")) != first_key
+    ((decoded,),) = decode_columns(encode_columns(([Handle("a")],)))
+    assert decoded.name == "A"
 
 
-def test_what_is_registered_travels_and_installing_forgets_the_job_before() -> None:
+def test_registered_coders_can_be_pickled_and_installing_replaces_earlier_ones() -> None:
     install(())
     register_coder(Handle, HandleCoder())
-    travelling = pickle.loads(pickle.dumps(registered()))
-    mine = key_bytes(Handle("a"))
+    coders = pickle.loads(pickle.dumps(registered()))
+    expected = key_bytes(Handle("a"))
     install(())
     assert registered() == ()
     with pytest.raises(KeyEncodingError):
         key_bytes(Handle("a"))
-    install(travelling)
+    install(coders)
     assert [cls for cls, _ in registered()] == [Handle]
-    assert key_bytes(Handle("a")) == mine
+    assert key_bytes(Handle("a")) == expected
 
 
 @pytest.mark.parametrize("cls", [int, str, list, dict, tuple, type, type(None), type(lambda: None)])
-def test_types_that_pickle_writes_by_nature_can_not_have_a_coder(cls: type) -> None:
+def test_types_that_pickle_handles_natively_cannot_have_a_coder(cls: type) -> None:
     with pytest.raises(BuildError, match="wrap its values"):
         register_coder(cls, PickleCoder())
     assert cls not in dict(registered())
@@ -197,7 +197,7 @@ def test_a_registration_of_the_wrong_kind_is_refused() -> None:
     assert Word not in dict(registered())
 
 
-def test_values_read_where_no_coder_is_registered_say_so() -> None:
+def test_decoding_without_the_registered_coder_is_an_error() -> None:
     register_coder(Handle, HandleCoder())
     data = encode_columns(([Handle("a")],))
     install(())
@@ -205,16 +205,16 @@ def test_values_read_where_no_coder_is_registered_say_so() -> None:
         decode_columns(data)
 
 
-def test_damaged_data_is_an_error_of_ours() -> None:
+def test_damaged_data_is_a_run_error() -> None:
     data = encode_columns(([1, 2, 3],))
     for broken in (b"", data[:-3], b"\xff" + data, pickle.dumps([1])):
         with pytest.raises(RunError):
             decode_columns(broken)
 
 
-def test_an_element_that_can_not_be_rebuilt_is_an_error_that_says_why() -> None:
+def test_the_error_of_an_element_that_cannot_be_unpickled_has_its_cause() -> None:
     with pytest.raises(RunError, match="__reduce__") as failure:
-        decode_columns(encode_columns(([Picky()],)))
+        decode_columns(encode_columns(([NotUnpicklable()],)))
     assert isinstance(failure.value.__cause__, ValueError)
 
 
@@ -225,40 +225,40 @@ def local_class() -> Any:
     return Inside()
 
 
-knot: list[Any] = []
-knot.extend([knot, threading.Lock()])
+self_reference: list[Any] = []
+self_reference.extend([self_reference, threading.Lock()])
 
 UNPICKLABLE: list[tuple[Any, str]] = [
     (threading.Lock(), "value, <unlocked _thread.lock"),
     (Handle("a"), "value.lock, <unlocked"),
     ({"a": [1, (2, Handle("a"))]}, r"value['a'][1][1].lock, <"),
     (Slotted("a", Handle("b")), "value.inner.lock, <"),
-    (Refusing(), "this object stays at home"),
+    (FailingGetState(), "this object stays at home"),
     ([lambda: 1], "value[0], <function"),
-    (Loner(), "value.callback, <function"),
+    (HasUnpicklableCallback(), "value.callback, <function"),
     ({threading.Lock(): 1}, ", its key <unlocked"),
     (frozenset({threading.Lock()}), ", its member, <unlocked"),
     (local_class(), "local object"),
     ((n for n in ()), "value, <generator"),
-    (knot, "value[1], <unlocked"),
+    (self_reference, "value[1], <unlocked"),
 ]
 
 
-@pytest.mark.parametrize(("value", "says"), UNPICKLABLE, ids=lambda part: repr(part).partition(" at 0x")[0][:20])
-def test_the_part_that_can_not_be_pickled_is_named(value: Any, says: str) -> None:
-    assert says in explain_unpicklable(value)
+@pytest.mark.parametrize(("value", "message"), UNPICKLABLE, ids=lambda part: repr(part).partition(" at 0x")[0][:20])
+def test_the_explanation_names_the_part_that_cannot_be_pickled(value: Any, message: str) -> None:
+    assert message in explain_unpicklable(value)
 
 
-def test_a_picklable_value_is_said_to_be_so() -> None:
+def test_the_explanation_of_a_picklable_value_says_that_it_can_be_pickled() -> None:
     assert explain_unpicklable([1]) == "[1] can be pickled"
 
 
-def test_the_element_at_fault_is_found_in_its_column() -> None:
+def test_the_error_names_the_element_that_cannot_be_pickled() -> None:
     with pytest.raises(PicklingError, match=r"^\('k', <.*Handle.*\) can't be sent between steps: value\[1\]\.lock, <"):
         encode_columns((["a", "b"], [1, ("k", Handle("x"))]))
 
 
-def test_a_value_nested_too_deeply_is_refused_not_a_crash() -> None:
+def test_a_value_nested_too_deeply_is_refused() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]

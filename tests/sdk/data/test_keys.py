@@ -1,4 +1,4 @@
-"""Keys: the canonical encoding follows `==`, never changes, and refuses types for which that can't be guaranteed."""
+"""Keys: the canonical encoding agrees with `==`, never changes, and refuses types that can't guarantee this."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Named(str):
 
 
 for _cls in (Colour, Rights, Point, Slotted, Empty):
-    _cls.__module__ = "golden"  # their names are part of the bytes; pytest's name for this file may change
+    _cls.__module__ = "golden"  # Class names are part of the encoding, and pytest may change the name of this module.
 
 
 # --- Equal keys, equal bytes ------------------------------------------------------------------------------------------
@@ -125,13 +125,13 @@ EQUAL: list[list[Any]] = [
 
 
 def named(key: Any) -> str:
-    """The key for the name of a test: the same in every process, where the order of a set is not."""
+    """The name of a test for a key, which is the same in every process, unlike the order of a set."""
     return "a frozenset" if isinstance(key, frozenset) else repr(key).partition(" at 0x")[0][:30]
 
 
 @pytest.mark.parametrize("group", EQUAL, ids=lambda group: named(group[0]))
-def test_equal_keys_of_whatever_type_have_the_same_bytes(group: list[Any]) -> None:
-    assert all(really_equal(a, b) for a in group for b in group)  # the premise
+def test_equal_keys_of_different_types_have_the_same_encoding(group: list[Any]) -> None:
+    assert all(exactly_equal(a, b) for a in group for b in group)  # the premise
     assert len({key_bytes(key) for key in group}) == 1
 
 
@@ -148,7 +148,7 @@ DISTINCT: list[Any] = [group[0] for group in EQUAL] + [
 ]  # fmt: skip
 
 
-def test_unequal_keys_have_different_bytes() -> None:
+def test_unequal_keys_have_different_encodings() -> None:
     owner: dict[bytes, Any] = {}
     for key in DISTINCT:
         other = owner.setdefault(key_bytes(key), key)
@@ -212,8 +212,8 @@ keys = st.recursive(
 )
 
 
-def really_equal(a: Any, b: Any) -> bool:
-    """`==`, but numbers by exact value: numpy rounds one side of a comparison to the other's type."""
+def exactly_equal(a: Any, b: Any) -> bool:
+    """Like `==`, with numbers compared by exact value: numpy rounds one operand to the other's type."""
     return bool(exact(a) == exact(b))
 
 
@@ -235,26 +235,26 @@ def exact(key: Any) -> Any:
 
 
 @given(a=keys, b=keys)
-def test_bytes_are_equal_exactly_when_keys_are(a: Any, b: Any) -> None:
-    assert (key_bytes(a) == key_bytes(b)) == really_equal(a, b)
+def test_encodings_are_equal_exactly_if_the_keys_are(a: Any, b: Any) -> None:
+    assert (key_bytes(a) == key_bytes(b)) == exactly_equal(a, b)
 
 
 @given(a=numbers(), b=numbers())
-def test_numbers_are_equal_exactly_by_value_across_all_their_types(a: Any, b: Any) -> None:
-    assert (key_bytes(a) == key_bytes(b)) == really_equal(a, b)
+def test_encodings_of_numbers_of_any_type_are_equal_exactly_if_the_values_are(a: Any, b: Any) -> None:
+    assert (key_bytes(a) == key_bytes(b)) == exactly_equal(a, b)
 
 
 @given(a=instants(), b=instants())
-def test_datetimes_follow_python_through_changes_of_clocks(a: dt.datetime, b: dt.datetime) -> None:
+def test_datetimes_around_clock_changes_are_compared_as_in_python(a: dt.datetime, b: dt.datetime) -> None:
     assert (key_bytes(a) == key_bytes(b)) == (a == b)
 
 
 @given(number=st.integers() | st.floats(allow_nan=False))
-def test_every_spelling_of_one_number_has_its_bytes(number: float) -> None:
+def test_all_representations_of_a_number_have_the_same_encoding(number: float) -> None:
     assert {key_bytes(same) for same in same_number(number)} == {key_bytes(number)}
 
 
-def test_a_subclass_can_not_lie_about_what_it_holds() -> None:
+def test_a_subclass_cannot_change_the_encoding_of_its_value() -> None:
     class Liar(str):
         def encode(self, *_: Any) -> bytes:  # type: ignore[override]
             return b"something else"
@@ -268,7 +268,7 @@ def test_a_subclass_can_not_lie_about_what_it_holds() -> None:
 
 # --- The same in every process and version ----------------------------------------------------------------------------
 
-# A key, its bytes in hex (the first twenty of long ones: the partition depends on them all), its partition of 128.
+# A key, its encoding in hex (the first twenty bytes of long ones; the partition depends on all), its partition of 128.
 GOLDEN: list[tuple[Any, str, int]] = [
     (0, "690000000000000000", 11),
     (-1, "69ffffffffffffffff", 41),
@@ -313,7 +313,7 @@ def test_encodings_and_partitions_never_change() -> None:
 
 
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
-def test_another_process_with_another_hash_seed_agrees(seed: str) -> None:
+def test_encodings_are_the_same_in_a_process_with_another_hash_seed(seed: str) -> None:
     script = (
         "from tidegate.sdk.data.keys import key_bytes, partition_of\n"
         "keys = ['a', ('b', 1, None), frozenset({'x', 'y', 'z', 1, 2.5}), 12345, b'c', 0.25]\n"
@@ -357,7 +357,7 @@ class CaseBlind(str):
 
 
 @dataclass(frozen=True)
-class PointedWord(str):  # equals a str, by str's own half of the comparison
+class PointedWord(str):  # equals a str, because str's comparison returns True
     x: int = 0
 
 
@@ -371,7 +371,7 @@ class OddEnum(enum.Enum):
 
 
 class NamelessZone(dt.tzinfo):
-    """An hour ahead until it falls back, as dateutil's zones: no `key`, and an offset that depends on `fold`."""
+    """One hour ahead until clocks go back; like zones of dateutil, has no `key`, and its offset depends on `fold`."""
 
     def utcoffset(self, when: dt.datetime | None) -> dt.timedelta:
         return dt.timedelta(hours=0 if when is not None and when.fold else 1)
@@ -394,15 +394,15 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("key", "hint"), REFUSED, ids=lambda part: repr(part).partition(" at 0x")[0][:30])
-def test_a_key_without_a_canonical_encoding_is_refused_with_a_way_out(key: Any, hint: str) -> None:
-    for judge in (key_bytes, check_key, lambda key: check_keys([1, "a", (2,), key]), lambda key: partition_of(key, 2)):
-        with pytest.raises(KeyEncodingError, match=hint) as refusal:
-            judge(key)
-        assert f"a key of type {type(key).__name__} " in str(refusal.value)
-        assert len(str(refusal.value)) < 500
+def test_a_key_without_a_canonical_encoding_is_refused_with_an_alternative(key: Any, hint: str) -> None:
+    for check in (key_bytes, check_key, lambda key: check_keys([1, "a", (2,), key]), lambda key: partition_of(key, 2)):
+        with pytest.raises(KeyEncodingError, match=hint) as caught:
+            check(key)
+        assert f"a key of type {type(key).__name__} " in str(caught.value)
+        assert len(str(caught.value)) < 500
 
 
-def test_a_key_nested_too_deeply_is_refused_not_a_crash() -> None:
+def test_a_key_nested_too_deeply_is_refused() -> None:
     key: tuple[Any, ...] = ()
     for _ in range(50_000):
         key = (key,)
@@ -413,19 +413,19 @@ def test_a_key_nested_too_deeply_is_refused_not_a_crash() -> None:
 
 
 @given(st.lists(keys, max_size=8))
-def test_acceptable_keys_pass_in_any_mixture(mixture: list[Any]) -> None:
+def test_valid_keys_of_mixed_types_are_accepted(mixture: list[Any]) -> None:
     check_keys(mixture)
     check_keys(iter(mixture))
     for key in mixture:
         check_key(key)
 
 
-@pytest.mark.parametrize("bad", [NAN, (1, NAN), ((NAN,), 2), (1, [2]), [3]], ids=repr)
-def test_one_bad_key_is_found_among_many_of_its_kind(bad: Any) -> None:
-    many: list[Any] = [type(bad)((0.5, (1,))) if isinstance(bad, tuple) else 0.5] * 1000
-    check_keys(many)
+@pytest.mark.parametrize("invalid_key", [NAN, (1, NAN), ((NAN,), 2), (1, [2]), [3]], ids=repr)
+def test_one_invalid_key_is_found_among_many_of_the_same_type(invalid_key: Any) -> None:
+    valid_keys: list[Any] = [type(invalid_key)((0.5, (1,))) if isinstance(invalid_key, tuple) else 0.5] * 1000
+    check_keys(valid_keys)
     with pytest.raises(KeyEncodingError):
-        check_keys(iter([*many, bad, *many]))
+        check_keys(iter([*valid_keys, invalid_key, *valid_keys]))
 
 
 # --- Encodings by registered coders -----------------------------------------------------------------------------------
@@ -437,32 +437,32 @@ class Plain:
 
 
 @pytest.fixture
-def own_encoding() -> Iterator[Callable[[type, Callable[[Any], Any]], None]]:
-    given_to: list[type] = []
+def registered_encoding() -> Iterator[Callable[[type, Callable[[Any], Any]], None]]:
+    registered: list[type] = []
 
-    def give(cls: type, encode: Callable[[Any], Any]) -> None:
-        given_to.append(cls)
+    def register(cls: type, encode: Callable[[Any], Any]) -> None:
+        registered.append(cls)
         encode_with(cls, encode)
 
-    yield give
-    for cls in given_to:
+    yield register
+    for cls in registered:
         forget_encoding(cls)
 
 
-def test_a_type_with_its_own_encoding_is_a_key_until_it_is_forgotten(own_encoding: Any) -> None:
+def test_values_of_a_type_are_keys_while_it_has_a_registered_encoding(registered_encoding: Any) -> None:
     with pytest.raises(KeyEncodingError):
         key_bytes(Plain("a"))
-    own_encoding(Plain, lambda plain: plain.name.encode())
+    registered_encoding(Plain, lambda plain: plain.name.encode())
     assert key_bytes((1, Plain("a"))) == key_bytes((1, Plain("a"))) != key_bytes((1, Plain("b")))
     forget_encoding(Plain)
     with pytest.raises(KeyEncodingError):
         key_bytes(Plain("a"))
 
 
-def test_a_frozen_dataclass_may_have_its_own_encoding(own_encoding: Any) -> None:
-    before = key_bytes(Slotted(1))
-    own_encoding(Slotted, lambda key: b"x")
-    assert key_bytes(Slotted(1)) != before
+def test_a_frozen_dataclass_may_have_a_registered_encoding(registered_encoding: Any) -> None:
+    shared_encoding = key_bytes(Slotted(1))
+    registered_encoding(Slotted, lambda key: b"x")
+    assert key_bytes(Slotted(1)) != shared_encoding
 
 
 @pytest.mark.parametrize("cls", [int, str, Named, Level, Typed, Decimal, np.int64, dt.datetime, frozenset])
@@ -471,12 +471,12 @@ def test_types_that_equal_others_keep_the_shared_encoding(cls: type) -> None:
         encode_with(cls, lambda key: b"")
 
 
-def test_an_own_encoding_that_fails_is_named_with_its_cause(own_encoding: Any) -> None:
-    own_encoding(Plain, lambda plain: plain.nmae)
+def test_the_error_of_a_registered_encoding_that_fails_has_its_cause(registered_encoding: Any) -> None:
+    registered_encoding(Plain, lambda plain: plain.nmae)
     with pytest.raises(KeyEncodingError, match="coder registered for Plain raised") as failure:
         key_bytes((1, Plain("a")))
     assert isinstance(failure.value.__cause__, AttributeError)
-    own_encoding(Plain, lambda plain: plain.name)
+    registered_encoding(Plain, lambda plain: plain.name)
     with pytest.raises(KeyEncodingError, match="returned str, not bytes"):
         key_bytes(Plain("a"))
 
@@ -490,7 +490,7 @@ def test_a_partition_is_within_bounds_and_the_same_for_equal_keys(key: Any, n: i
 
 
 @given(key=keys, n=st.integers(1, 64), times=st.integers(1, 64))
-def test_a_partition_is_a_run_of_key_groups(key: Any, n: int, times: int) -> None:
+def test_a_partition_is_a_range_of_key_groups(key: Any, n: int, times: int) -> None:
     assert partition_of(key, n) == key_group(key, n * times) * n // (n * times)
 
 
@@ -503,12 +503,14 @@ SPREAD: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("many", SPREAD.values(), ids=SPREAD.keys())
-def test_keys_spread_evenly_and_each_level_divides_anew(many: list[Any]) -> None:
+@pytest.mark.parametrize("spread_keys", SPREAD.values(), ids=SPREAD.keys())
+def test_keys_are_spread_evenly_over_the_partitions_of_each_level(spread_keys: list[Any]) -> None:
     for n in (2, 3, 16):
-        mean = len(many) / n
-        assert all(abs(size - mean) < 6 * mean**0.5 for size in Counter(partition_of(k, n) for k in many).values())
-    part = [key for key in many if partition_of(key, 16) == 3]
+        mean = len(spread_keys) / n
+        assert all(
+            abs(size - mean) < 6 * mean**0.5 for size in Counter(partition_of(k, n) for k in spread_keys).values()
+        )
+    part = [key for key in spread_keys if partition_of(key, 16) == 3]
     sizes = Counter(partition_of(key, 16, level=1) for key in part)
     assert len(sizes) == 16
     assert max(sizes.values()) < 2 * len(part) / 16

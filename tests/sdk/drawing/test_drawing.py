@@ -1,4 +1,4 @@
-"""Pictures of pipelines: their contents in each form, and their layout."""
+"""Pictures of pipelines: their contents in each format, and their layout."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def word_count() -> Graph:
     lines = p | "lines" >> tg.Create(["a b"])
     stop = p | "stop words" >> tg.Create(["b"])
     good, bad = lines | "split" >> tg.FlatMap(str.split).with_exception_handling()
-    kept = good | "keep" >> tg.Filter(lambda word, unwanted: word not in unwanted, tg.AsList(stop))
-    kept | "minutes" >> tg.WindowInto(FixedWindows(60)) | CountWords()
+    content_words = good | "keep" >> tg.Filter(lambda word, unwanted: word not in unwanted, tg.AsList(stop))
+    content_words | "minutes" >> tg.WindowInto(FixedWindows(60)) | CountWords()
     bad | "report <bad>" >> tg.Map(print)
     return graph_of(p.portable())
 
 
-def test_boxes_groups_and_links_are_those_of_the_pipeline() -> None:
+def test_a_graph_has_the_boxes_groups_and_links_of_the_pipeline() -> None:
     graph = word_count()
     assert [box.title for box in graph.boxes] == [
         "lines", "stop words", "split", "keep", "minutes", "pair", "sum", "report <bad>",
@@ -50,7 +50,7 @@ def test_boxes_groups_and_links_are_those_of_the_pipeline() -> None:
     assert not links["lines", "split"].label
 
 
-def test_facts_tell_what_a_step_is_and_where_it_was_applied() -> None:
+def test_facts_describe_a_step_and_where_it_was_applied() -> None:
     facts = {box.title: dict(box.facts) for box in word_count().boxes}
     assert facts["split"]["dead letters"] == "to output 'bad'"
     assert facts["split"]["kind"] == "ParDo"
@@ -133,7 +133,7 @@ def areas(picture: str, kind: str) -> list[tuple[float, float, float, float]]:
     return [(float(x), float(y), float(width), float(height)) for x, y, width, height in rects]
 
 
-def test_what_a_link_says_and_the_title_of_the_group_it_enters_stand_apart() -> None:
+def test_the_label_of_a_link_does_not_overlap_the_title_of_the_group_it_enters() -> None:
     graph = Graph(
         "g",
         (Box("a", "a", "", "step"), Box("G/b", "b", "", "step", (), "G"), Box("c", "c", "", "step")),
@@ -151,14 +151,14 @@ def test_links_pass_behind_titles() -> None:
     assert picture.rindex('<path class="link') < picture.index('<rect class="heading-back"')
 
 
-def test_long_titles_are_cut_in_the_picture_and_whole_in_its_tooltip() -> None:
+def test_long_titles_are_shortened_in_the_picture_and_complete_in_the_tooltip() -> None:
     graph = Graph("g", (Box("a", "x" * 100, "", "step", (("step", "x" * 100),)),), (), ())
     picture = svg(graph)
     assert "x" * 43 + "…<" in picture
     assert f"step: {'x' * 100}</title>" in picture
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_the_page_loads_no_other_resources() -> None:
     page = html({"Pipeline": word_count()})
     assert not re.search(r"""(src|href)\s*=|url\(|@import|fetch\(|XMLHttp|https?://(?!www\.w3\.org/2000/svg)""", page)
     assert page.startswith("<!doctype html>")
@@ -187,7 +187,9 @@ def test_the_page_has_a_view_for_each_graph_with_rows_for_each_group() -> None:
 # --- layout --------------------------------------------------------------------------------------------------------
 
 
-def plain(*links: tuple[str, str], groups: dict[str, str] | None = None, frames: tuple[Group, ...] = ()) -> Graph:
+def graph_of_links(
+    *links: tuple[str, str], groups: dict[str, str] | None = None, frames: tuple[Group, ...] = ()
+) -> Graph:
     names = dict.fromkeys(name for link in links for name in link)
     boxes = tuple(Box(name, name, "", "step", (), (groups or {}).get(name, "")) for name in names)
     return Graph("g", boxes, frames, tuple(Link(*link) for link in links))
@@ -202,40 +204,40 @@ def row_of(graph: Graph, group: str = "") -> dict[str, int]:
     }
 
 
-def test_every_step_stands_below_what_it_reads() -> None:
-    rows = row_of(plain(("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")))
+def test_every_step_is_below_its_inputs() -> None:
+    rows = row_of(graph_of_links(("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")))
     assert rows == {"a": 0, "b": 1, "c": 2, "d": 3}
 
 
-def test_a_source_stands_right_above_its_first_reader() -> None:
-    assert row_of(plain(("a", "b"), ("b", "c"), ("late", "c")))["late"] == 1
+def test_a_source_is_in_the_row_above_its_first_reader() -> None:
+    assert row_of(graph_of_links(("a", "b"), ("b", "c"), ("late", "c")))["late"] == 1
 
 
-def test_a_link_that_passes_a_row_has_a_lane_there() -> None:
-    graph = plain(("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"))
+def test_a_link_across_a_row_has_a_lane_in_it() -> None:
+    graph = graph_of_links(("a", "b"), ("b", "c"), ("c", "d"), ("a", "d"))
     plan = layout(graph)
     assert len(plan.ways[3]) == 2
     lanes = [member.id for row in plan.rows[""] for member in row if member.kind == "lane"]
     assert sorted(lanes) == sorted(plan.ways[3])
 
 
-def test_a_link_out_of_a_group_passes_the_rows_below_its_source() -> None:
-    graph = plain(("a", "b"), ("b", "x"), ("a", "y"), groups={"a": "G", "b": "G"}, frames=(Group("G", "G"),))
+def test_a_link_out_of_a_group_crosses_the_rows_below_its_source() -> None:
+    graph = graph_of_links(("a", "b"), ("b", "x"), ("a", "y"), groups={"a": "G", "b": "G"}, frames=(Group("G", "G"),))
     plan = layout(graph)
     assert [member.kind for member in plan.rows["G"][1]] in (["box", "lane"], ["lane", "box"])
     assert plan.ways[2] == (next(member.id for member in plan.rows["G"][1] if member.kind == "lane"),)
 
 
-def test_links_do_not_cross_where_they_need_not() -> None:
-    graph = plain(("a", "x"), ("b", "y"), ("c", "z"), ("x", "c2"), ("a", "y2"))
+def test_links_do_not_cross_unnecessarily() -> None:
+    graph = graph_of_links(("a", "x"), ("b", "y"), ("c", "z"), ("x", "c2"), ("a", "y2"))
     first, second, *_ = layout(graph).rows[""]
     order = [member.id for member in first]
     below = [member.id for member in second if member.kind == "box"]
     assert sorted(below, key=lambda name: order.index({"x": "a", "y": "b", "z": "c", "y2": "a"}[name])) == below
 
 
-def test_groups_that_wind_around_each_other_are_laid_out_all_the_same() -> None:
-    graph = plain(("a", "b"), ("b", "c"), groups={"a": "G", "c": "G"}, frames=(Group("G", "G"),))
+def test_groups_that_depend_on_each_other_are_laid_out() -> None:
+    graph = graph_of_links(("a", "b"), ("b", "c"), groups={"a": "G", "c": "G"}, frames=(Group("G", "G"),))
     plan = layout(graph)
     assert {member.id for row in plan.rows[""] for member in row if member.kind != "lane"} == {"G", "b"}
     assert "<svg" in svg(graph)
@@ -265,7 +267,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs())
-def test_any_graph_is_laid_out_whole_and_without_overlaps(graph: Graph) -> None:
+def test_any_graph_is_laid_out_completely_and_without_overlaps(graph: Graph) -> None:
     plan = layout(graph)
     placed = [member for rows in plan.rows.values() for row in rows for member in row if member.kind == "box"]
     assert sorted(placed, key=repr) == sorted((Member("box", box.id) for box in graph.boxes), key=repr)
@@ -273,23 +275,23 @@ def test_any_graph_is_laid_out_whole_and_without_overlaps(graph: Graph) -> None:
     assert {lane for way in plan.ways for lane in way} == lanes
     picture = svg(graph)
     assert not overlapping(boxes_of(picture))
-    assert_labels_stand_apart(picture)
+    assert_labels_do_not_overlap(picture)
     assert len(areas(picture, "tag-back")) == sum(bool(link.label) for link in graph.links)
 
 
-# How wide letters are in DejaVu Sans, in em, to two digits rounded up: a sample by which to judge the room for texts.
+# Widths of letters in DejaVu Sans, in em, rounded up to two digits, to check that texts fit.
 EMS = dict(zip("abcdefghilmnorstuwWM@_ ()ö漢字😀\u0301…", (
     0.62, 0.64, 0.55, 0.64, 0.62, 0.36, 0.64, 0.64, 0.28, 0.28, 0.98, 0.64, 0.62, 0.42, 0.53, 0.40, 0.64, 0.82, 0.99,
     0.87, 1.0, 0.5, 0.32, 0.4, 0.4, 0.62, 1.0, 1.0, 1.1, 0.0, 1.0,
 ), strict=True))  # fmt: skip
 
 
-def drawn(text: str, size: float) -> float:
+def text_width(text: str, size: float) -> float:
     return sum(EMS[letter] for letter in text) * size
 
 
-def assert_labels_stand_apart(picture: str) -> None:
-    """No label of a link covers another, a box, or a group's title; every text fits what it stands in, and the page."""
+def assert_labels_do_not_overlap(picture: str) -> None:
+    """Labels of links cover no other label, box or group title; every text fits into its box and the page."""
     titles, tags = areas(picture, "heading-back"), areas(picture, "tag-back")
     boxes = boxes_of(picture)
     for tag in tags:
@@ -306,29 +308,29 @@ def assert_labels_stand_apart(picture: str) -> None:
     for box, group in zip(boxes, [g for g in tree.iter(f"{name}g") if g.get("class") == "box"], strict=True):
         for text in group.iter(f"{name}text"):
             inside = box[0] + box[2] - float(text.attrib["x"])
-            assert drawn(text.text or "", 11 if text.get("class") == "note" else 13) <= inside
+            assert text_width(text.text or "", 11 if text.get("class") == "note" else 13) <= inside
     texts = {
         kind: [t.text or "" for t in tree.iter(f"{name}text") if t.get("class") == kind] for kind in ("heading", "tag")
     }
     for kind, size, rects in (("heading", 13 * 1.1, titles), ("tag", 11, tags)):
         for text, (_, _, w, _) in zip(texts[kind], rects, strict=True):
-            assert drawn(text, size) <= w
+            assert text_width(text, size) <= w
 
 
 @pytest.mark.parametrize("label", ["", "l", "a label that has some length", "W" * 44])
 @pytest.mark.parametrize("count", [2, 7, 30])
-def test_many_labels_about_one_step_stand_apart(label: str, count: int) -> None:
+def test_many_labels_around_one_step_do_not_overlap(label: str, count: int) -> None:
     names = [f"{letter}{n}" for letter in "ab" for n in range(count)]
     boxes = [Box("hub", "hub", "", "step"), *(Box(name, "a title", "", "step") for name in names)]
     links = [Link(f"a{n}", "hub", label) for n in range(count)]
     links += [Link("hub", f"b{n}", label) for n in range(count)]
     links += [Link("a0", "hub", label)] * 5
     picture = svg(Graph("g", tuple(boxes), (), tuple(links)))
-    assert_labels_stand_apart(picture)
+    assert_labels_do_not_overlap(picture)
     assert len(areas(picture, "tag-back")) == (len(links) if label else 0)
 
 
-def test_labels_stand_on_their_links_where_there_is_room() -> None:
+def test_labels_are_on_their_links_if_there_is_room() -> None:
     picture = svg(Graph("g", (Box("a", "a", "", "step"), Box("b", "b", "", "step")), (), (Link("a", "b", "said"),)))
     ((x, y, width, height),) = areas(picture, "tag-back")
     (above, below) = boxes_of(picture)
@@ -350,7 +352,7 @@ def test_labels_stand_on_their_links_where_there_is_room() -> None:
         (tg.Timestamp(0), "1970-01-01T00:00:00Z"),
     ],
 )
-def test_vocabulary_is_spoken_as_authors_write_it(value: Any, text: str) -> None:
+def test_transforms_are_described_in_the_words_of_the_api(value: Any, text: str) -> None:
     assert describe(value) == text
 
 
@@ -363,21 +365,21 @@ def test_a_slash_in_parentheses_is_part_of_a_name() -> None:
     assert list(composite_paths("")) == []
 
 
-def test_what_is_not_printable_is_escaped_in_every_form() -> None:
+def test_unprintable_characters_are_escaped_in_every_format() -> None:
     hostile = "a\x1b[31m\n\u2028\u202e\x7fb"
-    shown = r"a\x1b[31m\n\u2028\u202e\x7fb"
+    escaped = r"a\x1b[31m\n\u2028\u202e\x7fb"
     box = Box(hostile, hostile, hostile, "step", ((hostile, hostile),), hostile)
     graph = Graph(hostile, (box,), (Group(hostile, hostile),), (Link(hostile, hostile, hostile),))
     forms = {"mermaid": mermaid(graph), "dot": dot(graph), "svg": svg(graph)}
     for form, text in forms.items():
         assert all(letter.isprintable() or letter == "\n" for letter in text), form
-    assert shown.replace("\\", "\\\\") in forms["dot"]
-    assert shown.replace("\\", "#92;") in forms["mermaid"]
-    assert shown in forms["svg"]
+    assert escaped.replace("\\", "\\\\") in forms["dot"]
+    assert escaped.replace("\\", "#92;") in forms["mermaid"]
+    assert escaped in forms["svg"]
     (view,) = data_of(html({hostile: graph}))["views"]
-    assert (view["title"], view["boxes"][0]["title"], view["boxes"][0]["note"]) == (shown, shown, shown)
-    assert (view["groups"][0]["title"], view["links"][0]["label"]) == (shown, shown)
-    assert view["boxes"][0]["facts"] == [[shown, shown]]
+    assert (view["title"], view["boxes"][0]["title"], view["boxes"][0]["note"]) == (escaped, escaped, escaped)
+    assert (view["groups"][0]["title"], view["links"][0]["label"]) == (escaped, escaped)
+    assert view["boxes"][0]["facts"] == [[escaped, escaped]]
 
 
 def data_of(page: str) -> Any:

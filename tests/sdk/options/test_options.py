@@ -1,4 +1,4 @@
-"""Options: what flags are read, what is refused, and in which words."""
+"""Options: the values of flags, and the messages about refused ones."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def refusal(model: type[PipelineOptions], *argv: str, **defaults: Any) -> str:
     return str(caught.value)
 
 
-# What is read.
+# Accepted flags.
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def refusal(model: type[PipelineOptions], *argv: str, **defaults: Any) -> str:
         (["--level", "1", "--level", "2"], "level", 2),
     ],
 )
-def test_a_flag_is_read_as_its_type_says(argv: Sequence[str], name: str, value: object) -> None:
+def test_a_flag_is_read_according_to_its_type(argv: Sequence[str], name: str, value: object) -> None:
     read = getattr(Everything.from_args(argv), name)
     assert read == value
     assert type(read) is type(value)
@@ -175,7 +175,7 @@ def test_a_flag_named_no_x_wins_over_the_negation_of_x() -> None:
     assert (options.no_cache, options.cache) == (True, True)
 
 
-def test_constructor_values_may_be_written_as_flags_are() -> None:
+def test_constructor_values_may_be_written_like_flags() -> None:
     options = Everything(gap="5m", big="1kB", memory_budget="1GB")  # type: ignore[arg-type]
     assert (options.gap, options.big, options.memory_budget) == (Duration(300), 1000, 10**9)
 
@@ -188,10 +188,10 @@ def test_known_args_leave_the_rest_in_order() -> None:
     assert rest == ["a", "--foo", "1", "-v", "--", "--limit", "9"]
 
 
-# What is refused, in which words.
+# Refused flags and their messages.
 
 
-def test_an_unknown_flag_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_flag_is_refused_with_the_most_similar_name() -> None:
     assert refusal(WordCount, "--input", "x", "--limt", "5") == "unknown flag --limt: did you mean --limit?"
     assert (
         refusal(WordCount, "--input", "x", "--memory-buget=1")
@@ -200,7 +200,7 @@ def test_an_unknown_flag_is_refused_with_the_nearest_name() -> None:
     assert refusal(WordCount, "--input", "x", "--zzz") == "unknown flag --zzz; --help lists those there are"
 
 
-def test_an_unknown_flag_near_to_another_runners_says_whose_it_is() -> None:
+def test_an_unknown_flag_similar_to_another_runners_names_that_runner() -> None:
     assert refusal(WordCount, "--input=x", "--mastr=y") == (
         "unknown flag --mastr: did you mean --master (a flag of the cluster runner)?"
     )
@@ -256,11 +256,11 @@ def test_a_value_that_a_flag_cannot_take_is_refused_with_an_example(argv: Sequen
         (["--patience", "soon"], "--patience takes a duration, not 'soon', for example --patience 10s"),
     ],
 )
-def test_every_kind_of_flag_says_what_it_takes(argv: Sequence[str], message: str) -> None:
+def test_every_kind_of_flag_describes_its_values(argv: Sequence[str], message: str) -> None:
     assert refusal(Everything, *argv) == message
 
 
-def test_a_value_with_two_dashes_is_told_to_be_joined_with_an_equals_sign() -> None:
+def test_the_message_about_a_value_with_two_dashes_suggests_an_equals_sign() -> None:
     assert refusal(WordCount, "--input", "--there").splitlines()[1] == (
         "--input needs a value: it takes text, for example --input TEXT; "
         "a value that starts with two dashes is written --input=--there"
@@ -271,14 +271,14 @@ def test_a_missing_required_flag_is_named() -> None:
     assert refusal(WordCount) == "--input is required: it takes text, for example --input TEXT"
 
 
-def test_a_positional_argument_is_pointed_at_the_flag_it_may_belong_to() -> None:
+def test_a_positional_argument_is_refused_with_the_flag_it_may_belong_to() -> None:
     assert refusal(WordCount, "data.txt").splitlines() == [
         "unexpected argument 'data.txt': every value belongs to a flag; did you mean --input data.txt?",
         "--input is required: it takes text, for example --input TEXT",
     ]
 
 
-def test_everything_wrong_is_told_at_once() -> None:
+def test_all_errors_are_reported_together() -> None:
     assert refusal(WordCount, "--inptu", "x", "--limit", "ten").splitlines() == [
         "unknown flag --inptu: did you mean --input?",
         "--input is required: it takes text, for example --input TEXT",
@@ -327,13 +327,13 @@ def test_another_runners_flag_is_refused_by_that_runners_name() -> None:
     )
 
 
-def test_an_unknown_runner_is_refused_with_the_nearest_name() -> None:
+def test_an_unknown_runner_is_refused_with_the_most_similar_name() -> None:
     assert refusal(WordCount, "--input=x", "--runner", "steram") == (
         "unknown runner 'steram': did you mean stream? --runner takes one of direct, stream, cluster"
     )
 
 
-def test_the_constructor_refuses_in_the_same_words() -> None:
+def test_the_constructor_refuses_with_the_same_messages() -> None:
     with pytest.raises(OptionsError) as caught:
         WordCount(inptu="x", limit="ten")  # type: ignore[call-arg, arg-type]
     assert str(caught.value).splitlines() == [
@@ -343,7 +343,7 @@ def test_the_constructor_refuses_in_the_same_words() -> None:
     ]
 
 
-def test_an_authors_own_validators_speak() -> None:
+def test_messages_of_an_authors_validators_are_shown() -> None:
     class Checked(PipelineOptions):
         low: int = 0
         high: int = 1
@@ -365,7 +365,7 @@ def test_an_authors_own_validators_speak() -> None:
     assert refusal(Checked, "--low", "4") == "--low is above --high"
 
 
-def test_one_string_is_no_list_of_flags() -> None:
+def test_a_string_is_refused_as_a_list_of_flags() -> None:
     with pytest.raises(
         OptionsError, match=r"^flags are a list of strings, not one string: shlex\.split\('--limit 3'\)$"
     ):
@@ -379,12 +379,12 @@ def test_options_cannot_be_changed() -> None:
 
 @pytest.mark.filterwarnings("ignore:Field name:UserWarning")
 @pytest.mark.parametrize("name", ["help", "dump", "view_as"])
-def test_a_field_with_a_name_that_is_taken_is_refused(name: str) -> None:
+def test_a_field_with_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(OptionsError, match=rf"^Bad\.{name}: the name is taken by PipelineOptions; choose another$"):
         type("Bad", (PipelineOptions,), {"__annotations__": {name: str}, "__module__": __name__})
 
 
-def test_a_common_flag_may_get_another_default_but_no_other_type() -> None:
+def test_a_common_flag_may_be_given_another_default_but_no_other_type() -> None:
     class Streaming(PipelineOptions):
         mode: Literal["batch", "streaming"] = "streaming"
 
@@ -398,7 +398,7 @@ def test_a_common_flag_may_get_another_default_but_no_other_type() -> None:
 # Options of runners.
 
 
-def test_the_chosen_runners_flags_join_the_authors() -> None:
+def test_the_flags_of_the_chosen_runner_are_added_to_the_authors() -> None:
     options = WordCount.from_args(["--workers", "3", "--input", "x", "--runner", "stream"])
     assert isinstance(options, WordCount)
     assert isinstance(options, StreamOptions)
@@ -406,28 +406,28 @@ def test_the_chosen_runners_flags_join_the_authors() -> None:
     assert type(WordCount.from_args(["--input", "x"])) is WordCount
 
 
-def test_joined_options_default_to_their_runner() -> None:
+def test_options_with_a_runners_flags_default_to_that_runner() -> None:
     assert options_for("stream", WordCount)(input="x").runner == "stream"
     assert options_for("stream", PipelineOptions) is StreamOptions
     assert options_for("stream", WordCount) is options_for("stream", WordCount)
 
 
-def test_another_runner_replaces_the_one_a_model_is_joined_with() -> None:
+def test_choosing_another_runner_replaces_the_flags_of_the_first() -> None:
     joined = options_for("stream", WordCount)
     assert issubclass(options_for("cluster", joined), ClusterOptions)
     assert options_for("direct", joined) is WordCount
 
 
-def test_a_scripts_default_for_another_runner_waits_for_that_runner() -> None:
+def test_a_scripts_default_for_another_runner_is_kept_for_that_runner() -> None:
     assert WordCount.from_args(["--runner", "direct"], input="x", runner="stream", workers=7).runner == "direct"
     assert WordCount.from_args([], input="x", runner="stream", workers=7).workers == 7  # type: ignore[attr-defined]
 
 
-def test_a_default_that_no_runner_knows_is_refused() -> None:
+def test_a_default_for_an_unknown_flag_is_refused() -> None:
     assert refusal(WordCount, "--input", "x", limt=1) == "unknown flag --limt: did you mean --limit?"
 
 
-def test_an_author_cannot_declare_a_flag_of_the_runner() -> None:
+def test_an_author_cannot_redeclare_a_flag_of_the_runner() -> None:
     class Clash(PipelineOptions):
         workers: str = "me"
 
@@ -445,7 +445,7 @@ def test_a_runner_that_cannot_be_loaded_hides_no_other_error(monkeypatch: pytest
     )
 
 
-def test_options_can_be_seen_as_another_model() -> None:
+def test_options_can_be_viewed_as_another_model() -> None:
     options = WordCount(input="x", mode="streaming")
     assert options.view_as(StreamOptions).workers == 2
     assert options.view_as(StreamOptions).mode == "streaming"
@@ -454,7 +454,7 @@ def test_options_can_be_seen_as_another_model() -> None:
         PipelineOptions().view_as(WordCount)
 
 
-# There and back.
+# Serialization.
 
 
 def test_options_survive_json_and_pickle() -> None:
@@ -466,7 +466,7 @@ def test_options_survive_json_and_pickle() -> None:
         assert copy.deepcopy(options) == options
 
 
-def test_a_value_that_json_would_lose_is_refused_when_written() -> None:
+def test_a_value_that_json_cannot_represent_is_refused_when_written() -> None:
     class Anything(PipelineOptions):
         value: Any = None
 
@@ -482,7 +482,7 @@ def test_json_that_does_not_fit_is_refused(text: str) -> None:
         WordCount.load(text)
 
 
-def test_a_mapping_takes_the_flags_of_the_runner_it_names() -> None:
+def test_a_mapping_may_contain_flags_of_the_runner_it_names() -> None:
     options = PipelineOptions.from_mapping({"runner": "stream", "workers": 3})
     assert isinstance(options, StreamOptions)
     assert options.workers == 3
@@ -491,29 +491,29 @@ def test_a_mapping_takes_the_flags_of_the_runner_it_names() -> None:
 # Without options.
 
 
-def test_the_plain_defaults_are_those_of_the_model() -> None:
+def test_the_default_options_equal_the_defaults_of_the_model() -> None:
     model = PipelineOptions()
     assert {field.name: getattr(DEFAULTS, field.name) for field in fields(DEFAULTS)} == dict(model)
 
 
-def test_the_plain_defaults_seen_as_a_model_are_its_own() -> None:
+def test_the_default_options_viewed_as_a_model_are_its_defaults() -> None:
     assert DEFAULTS.view_as(StreamOptions) == StreamOptions()
     with pytest.raises(OptionsError, match="--input is required"):
         DEFAULTS.view_as(WordCount)
 
 
-def test_a_run_without_options_does_not_pay_for_importing_pydantic() -> None:
+def test_a_run_without_options_does_not_import_pydantic() -> None:
     script = (
         "import sys, tidegate as tg\n"
         "with tg.Pipeline() as pipeline:\n"
         "    pipeline | tg.Create([tg.TimestampedValue(1, 5)]) | tg.WindowInto(tg.FixedWindows(60)) | tg.Map(print)\n"
         "print('pydantic' in sys.modules)\n"
     )
-    ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (ran.stdout, ran.stderr) == ("1\nFalse\n", "")
+    completed = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (completed.stdout, completed.stderr) == ("1\nFalse\n", "")
 
 
-def test_the_default_budget_is_a_plausible_part_of_the_machine() -> None:
+def test_the_default_memory_budget_is_plausible() -> None:
     assert 2**20 < default_memory_budget() < 2**50
 
 
@@ -535,32 +535,32 @@ def test_flags_list_the_authors_then_the_common_then_the_runners() -> None:
 
 
 def test_help_shows_groups_types_defaults_and_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exited:
         WordCount.from_args(["--runner=stream", "--help"])
-    assert left.value.code == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert shown[:5] == [
+    assert exited.value.code == 0
+    output = capsys.readouterr().out.splitlines()
+    assert output[:5] == [
         "Counts words.",
         "",
         "Flags of WordCount:",
         "  --input TEXT                what to read (required)",
         "  --limit INT                 how many words to print (default: 10)",
     ]
-    assert "Common flags:" in shown
-    assert shown[shown.index("Flags of the stream runner:") + 1] == (
+    assert "Common flags:" in output
+    assert output[output.index("Flags of the stream runner:") + 1] == (
         "  --workers INT               how many processes (default: 2)"
     )
-    assert max(map(len, shown)) <= 100
+    assert max(map(len, output)) <= 100
 
 
-def test_help_writes_defaults_as_flags_are_written() -> None:
+def test_help_shows_defaults_in_the_form_of_flags() -> None:
     text = help_text(Everything)
     for line in ("--gap DURATION              (default: 10s)", "--big SIZE                  (default: 256MB)"):
         assert line in text
     assert "--colour RED|BLUE           (default: RED)" in text
 
 
-def test_flags_of_a_runner_that_is_named_beside_them_are_flags_of_the_run() -> None:
+def test_flags_of_the_runner_named_on_the_command_line_are_accepted() -> None:
     flags = tg.Pipeline(runner="stream", options=["--workers", "3"]).options
     assert (flags.runner, flags.workers) == ("stream", 3)  # type: ignore[union-attr]
     assert tg.Pipeline(runner="stream", options={"workers": 2}).options.runner == "stream"

@@ -108,30 +108,32 @@ if __name__ == "__main__":
 """
 
 
-def parts(folder: Path, script: str = SCRIPT, hashes: str = "0") -> dict[str, str]:
-    """The fingerprint, computed in another process."""
+def fingerprint_of(folder: Path, script: str = SCRIPT, hashes: str = "0") -> dict[str, str]:
+    """The fingerprint of a script's pipeline, computed in another process."""
     pytest.importorskip("pydantic")
     folder.mkdir(exist_ok=True)
     (folder / "script.py").write_text(script)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(folder / "script.py")],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
     )
-    found: dict[str, str] = json.loads(done.stdout)
+    found: dict[str, str] = json.loads(completed.stdout)
     return found
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return parts(tmp_path_factory.mktemp("first"))
+    return fingerprint_of(tmp_path_factory.mktemp("first"))
 
 
 @pytest.mark.parametrize("hashes", ["1", "2", "3"])
-def test_hashes_files_and_lines_make_no_difference(first: dict[str, str], tmp_path: Path, hashes: str) -> None:
-    assert parts(tmp_path / hashes, f"# elsewhere{int(hashes) * chr(10)}{SCRIPT}", hashes) == first
+def test_hash_seeds_paths_and_line_numbers_do_not_change_the_fingerprint(
+    first: dict[str, str], tmp_path: Path, hashes: str
+) -> None:
+    assert fingerprint_of(tmp_path / hashes, f"# elsewhere{int(hashes) * chr(10)}{SCRIPT}", hashes) == first
 
 
 @pytest.mark.parametrize(
@@ -152,13 +154,13 @@ def test_hashes_files_and_lines_make_no_difference(first: dict[str, str], tmp_pa
         ('ValueStateSpec("seen")', 'BagStateSpec("seen")', {"count"}),
     ],
 )
-def test_what_a_step_does_makes_the_difference(
+def test_a_change_of_a_step_changes_the_fingerprint_of_that_step(
     first: dict[str, str], tmp_path: Path, before: str, after: str, steps: set[str]
 ) -> None:
     assert SCRIPT.count(before) == 1
-    now = parts(tmp_path, SCRIPT.replace(before, after))
-    assert now.keys() == first.keys()
-    assert {part for part in now if now[part] != first[part]} == {f"step {step!r}" for step in steps}
+    changed = fingerprint_of(tmp_path, SCRIPT.replace(before, after))
+    assert changed.keys() == first.keys()
+    assert {part for part in changed if changed[part] != first[part]} == {f"step {step!r}" for step in steps}
 
 
 PLAIN = st.recursive(
@@ -168,7 +170,7 @@ PLAIN = st.recursive(
 
 
 @given(PLAIN, PLAIN)
-def test_values_have_one_digest_if_they_are_told_alike(one: object, other: object) -> None:
+def test_values_have_equal_digests_exactly_if_their_types_and_contents_are_equal(one: object, other: object) -> None:
     assert (digest(one) == digest(other)) == (_canonical(one) == _canonical(other))
 
 
@@ -183,14 +185,14 @@ def _canonical(value: object) -> str:
 
 
 @given(PLAIN)
-def test_what_is_shared_in_a_pickle_does_not_show(value: object) -> None:
+def test_shared_objects_in_a_pickle_do_not_change_the_digest(value: object) -> None:
     import copy
 
     shared, copied = pickle_by_value([value, value])[0], pickle_by_value([value, copy.deepcopy(value)])[0]
     assert digest_of(shared) == digest_of(copied)
 
 
-def test_a_value_that_holds_itself_has_a_digest() -> None:
+def test_a_value_that_contains_itself_has_a_digest() -> None:
     def ring(length: int, last: object) -> bytes:
         items: list[list[object]] = [[n] for n in range(length)]
         for item, following in zip(items, [*items[1:], items[0]], strict=True):
@@ -202,7 +204,7 @@ def test_a_value_that_holds_itself_has_a_digest() -> None:
     assert len({ring(50, "x"), ring(50, "y"), ring(51, "x")}) == 3
 
 
-def test_a_deep_value_takes_no_deep_stack() -> None:
+def test_a_deeply_nested_value_does_not_overflow_the_stack() -> None:
     import pickle
 
     deep = pickle.PROTO + bytes([4]) + b"]" * 100_000 + b"a" * 99_999 + b"."

@@ -71,7 +71,7 @@ def outputs(*ids: str) -> tuple[portable.Output, ...]:
 
 
 def every_kind() -> portable.Pipeline:
-    """One node of each kind, each with all it can have."""
+    """A pipeline with one node of each kind, each with all fields set."""
     fn, other = by_value(b"one"), by_value(b"two")
     element, side = Param("element"), Param("side", "names", "0")
     session = WindowingStrategy(
@@ -246,7 +246,7 @@ def test_every_evictor_survives(evictor: Any) -> None:
     assert load(dump(pipeline)) == pipeline
 
 
-def test_whole_numbers_and_fractions_stay_what_they_are() -> None:
+def test_integers_and_floats_keep_their_types() -> None:
     for threshold in (1, 1.0):
         pipeline = one_window(WindowingStrategy(trigger=AfterDelta(threshold, by_value(b"delta"))))
         loaded = load(dump(pipeline)).nodes[1]
@@ -264,7 +264,7 @@ def test_every_duration_and_instant_survives(micros: int) -> None:
     assert load(dump(pipeline)) == pipeline
 
 
-def test_json_is_written_for_people() -> None:
+def test_json_is_readable() -> None:
     p = tg.Pipeline(name="small")
     pairs = p | tg.Create(["a"]) | "upper" >> tg.Map(str.upper)
     pairs | tg.WindowInto(FixedWindows(60))
@@ -305,7 +305,7 @@ def test_functions_are_written_once_and_named_in_the_order_of_first_use() -> Non
     assert list(written["functions"]) == ["<lambda>", "<lambda>#2"]
 
 
-def test_a_pipeline_that_is_not_sealed_is_not_written() -> None:
+def test_a_pipeline_that_is_not_sealed_is_refused_for_writing() -> None:
     p = tg.Pipeline()
     p | tg.Create([1]) | tg.Map(lambda x: x)
     with pytest.raises(tg.BuildError, match=r"^the values of a Create can't be written before it is sealed"):
@@ -314,7 +314,7 @@ def test_a_pipeline_that_is_not_sealed_is_not_written() -> None:
         dump(p.portable())
 
 
-def test_text_that_is_no_unicode_is_not_written() -> None:
+def test_text_that_is_not_unicode_is_refused_for_writing() -> None:
     pipeline = replace(one_window(WindowingStrategy()), name="half \ud800")
     with pytest.raises(tg.BuildError, match="not Unicode"):
         dump(pipeline)
@@ -336,7 +336,7 @@ print(dump(p.sealed(values=True)))
 """
 
 
-def test_two_processes_write_the_same_bytes_but_for_payloads(tmp_path: Path) -> None:
+def test_two_processes_write_the_same_bytes_except_payloads(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(SCRIPT)
     texts = []
@@ -356,54 +356,55 @@ def test_two_processes_write_the_same_bytes_but_for_payloads(tmp_path: Path) -> 
     assert texts[0] == texts[1]
 
 
-# --- what load refuses ---------------------------------------------------------------------------------------------
+# --- refused input -------------------------------------------------------------------------------------------------
 
 
-def refused(text: str | bytes) -> str:
+def load_error(text: str | bytes) -> str:
     with pytest.raises(tg.LoadError) as caught:
         load(text, "job.json")
     return str(caught.value)
 
 
-def changed(*path: str | int, to: Any = None, pipeline: portable.Pipeline | None = None) -> str:
-    """The JSON of every kind with one value replaced."""
+def json_with(*path: str | int, to: Any = None, pipeline: portable.Pipeline | None = None) -> str:
+    """The JSON of `every_kind()`, or of `pipeline`, with one value replaced."""
     raw = json.loads(dump(pipeline or every_kind()))
-    at = raw
+    container = raw
     for part in path[:-1]:
-        at = at[part]
-    at[path[-1]] = to
+        container = container[part]
+    container[path[-1]] = to
     return json.dumps(raw)
 
 
 def test_a_truncated_file_is_refused() -> None:
     text = dump(every_kind())
     lines = text[: len(text) // 2].splitlines()
-    message = refused(text[: len(text) // 2])
+    message = load_error(text[: len(text) // 2])
     assert message.startswith(f"job.json ends in the middle, at line {len(lines)}")
     assert message.endswith("it is truncated. Compile the pipeline again")
     assert (
-        refused("") == "job.json ends in the middle, at line 1, column 1: it is truncated. Compile the pipeline again"
+        load_error("")
+        == "job.json ends in the middle, at line 1, column 1: it is truncated. Compile the pipeline again"
     )
 
 
 def test_every_truncation_is_refused() -> None:
     text = dump(one_window(WindowingStrategy())).rstrip()
     for end in range(0, len(text), 7):
-        assert "job.json" in refused(text[:end])
+        assert "job.json" in load_error(text[:end])
 
 
-def test_what_is_no_json_is_refused() -> None:
-    assert refused('{"version": 1,\n oops}') == (
+def test_invalid_json_is_refused() -> None:
+    assert load_error('{"version": 1,\n oops}') == (
         "job.json is not JSON: Expecting property name enclosed in double quotes at line 2, column 2"
     )
-    assert refused(b'{"version": "\xff"}') == "job.json is not JSON: it is not UTF-8 at byte 13"
-    assert refused("[1, 2]") == "job.json is not a compiled pipeline: it contains [1, 2]"
-    assert "nested too deeply" in refused("[" * 200_000)
+    assert load_error(b'{"version": "\xff"}') == "job.json is not JSON: it is not UTF-8 at byte 13"
+    assert load_error("[1, 2]") == "job.json is not a compiled pipeline: it contains [1, 2]"
+    assert "nested too deeply" in load_error("[" * 200_000)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
-def test_another_encoding_than_utf_8_is_refused_and_a_byte_order_mark_named(encoding: str) -> None:
-    message = refused(dump(every_kind()).encode(encoding))
+def test_encodings_other_than_utf_8_are_refused_and_a_byte_order_mark_is_named(encoding: str) -> None:
+    message = load_error(dump(every_kind()).encode(encoding))
     if encoding.endswith(("le", "be")):
         assert message.startswith("job.json is not JSON: ")
     else:
@@ -415,20 +416,20 @@ def test_another_encoding_than_utf_8_is_refused_and_a_byte_order_mark_named(enco
 
 
 @pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "a\\udbffb"])
-def test_half_a_character_is_refused_wherever_it_stands(half: str) -> None:
+def test_an_unpaired_surrogate_is_refused_anywhere(half: str) -> None:
     text = dump(every_kind())
-    for where in ('"every kind"', '"element"', '"label"'):
-        assert "job.json contains text that is not Unicode: " in refused(text.replace(where, f'"{half}"', 1))
-    whole = text.replace('"every kind"', '"\\ud83c\\udf0a"', 1)
-    assert load(whole, "job.json").name == "🌊"
-    assert "that is not Unicode: '\\ud800'" in refused(text.replace("every kind", "\ud800", 1))
+    for original in ('"every kind"', '"element"', '"label"'):
+        assert "job.json contains text that is not Unicode: " in load_error(text.replace(original, f'"{half}"', 1))
+    pair = text.replace('"every kind"', '"\\ud83c\\udf0a"', 1)
+    assert load(pair, "job.json").name == "🌊"
+    assert "that is not Unicode: '\\ud800'" in load_error(text.replace("every kind", "\ud800", 1))
 
 
-def test_a_number_of_thousands_of_digits_is_refused() -> None:
+def test_a_number_with_thousands_of_digits_is_refused() -> None:
     for digits in (5_000, 4_000):
-        message = refused(changed("nodes", 0, "values", to="@").replace('"@"', "9" * digits))
+        message = load_error(json_with("nodes", 0, "values", to="@").replace('"@"', "9" * digits))
         assert message.startswith("job.json"), message
-    assert "can't be read: Exceeds the limit" in refused('{"version": ' + "1" * 5_000 + "}")
+    assert "can't be read: Exceeds the limit" in load_error('{"version": ' + "1" * 5_000 + "}")
 
 
 HOSTILE = [
@@ -440,11 +441,11 @@ HOSTILE = [
 
 @settings(max_examples=150, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(HOSTILE))
-def test_no_hostile_value_makes_load_raise_anything_but_a_load_error(position: int, value: str) -> None:
+def test_load_raises_only_load_errors_for_hostile_values(position: int, value: str) -> None:
     raw = copy.deepcopy(EDITED)
     places = list(_places(raw))
-    at, key = places[position % len(places)]
-    at[key] = "@@"
+    container, key = places[position % len(places)]
+    container[key] = "@@"
     _assert_loads_or_is_refused(json.dumps(raw).replace('"@@"', value).encode())
 
 
@@ -457,58 +458,59 @@ def _places(raw: Any) -> Iterator[tuple[Any, Any]]:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 20), st.binary(max_size=6)), min_size=1, max_size=4))
-def test_no_other_bytes_make_load_raise_anything_but_a_load_error(edits: list[tuple[int, int, bytes]]) -> None:
+def test_load_raises_only_load_errors_for_changed_bytes(edits: list[tuple[int, int, bytes]]) -> None:
     data = bytearray(dump(every_kind()).encode())
-    for at, left_out, put_in in edits:
-        at %= len(data)
-        data[at : at + left_out] = put_in
+    for start, removed, inserted in edits:
+        start %= len(data)
+        data[start : start + removed] = inserted
     _assert_loads_or_is_refused(bytes(data))
 
 
 @settings(deadline=None)
 @given(st.binary(max_size=60))
-def test_no_bytes_at_all_make_load_raise_anything_but_a_load_error(data: bytes) -> None:
-    assert refused(data).startswith("job.json")
+def test_load_raises_only_load_errors_for_arbitrary_bytes(data: bytes) -> None:
+    assert load_error(data).startswith("job.json")
 
 
 def _assert_loads_or_is_refused(data: bytes) -> None:
     try:
         written = dump(load(data, "job.json"))
     except tg.LoadError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = "job.json"
+        message = "job.json"
         assert dump(load(written)) == written
-    assert said.startswith("job.json")
-    said.encode()  # it can be printed
+    assert message.startswith("job.json")
+    message.encode()  # the message can be printed
 
 
-def test_another_format_version_is_refused_before_all_else() -> None:
+def test_another_format_version_is_refused_before_anything_else() -> None:
     text = json.dumps({"version": 2, "whatever": "it has"})
-    assert refused(text) == (
+    assert load_error(text) == (
         "job.json has format version 2, but this Tidegate reads version 1: "
         "compile the pipeline again with the Tidegate that runs it"
     )
-    assert refused("{}").startswith("job.json has no format version")
-    assert refused('{"version": true}').startswith("job.json has format version True")
+    assert load_error("{}").startswith("job.json has no format version")
+    assert load_error('{"version": true}').startswith("job.json has format version True")
 
 
-def test_unknown_fields_are_refused_wherever_they_stand() -> None:
+def test_unknown_fields_are_refused_anywhere() -> None:
     unknown = "this field is not known to this version of Tidegate"
-    assert refused(changed("surprise", to=1)) == f"job.json: surprise: {unknown}"
-    assert refused(changed("nodes", 3, "speed", to=9)) == f"job.json: nodes[3].speed (step 'Outer/Do'): {unknown}"
+    assert load_error(json_with("surprise", to=1)) == f"job.json: surprise: {unknown}"
+    assert load_error(json_with("nodes", 3, "speed", to=9)) == f"job.json: nodes[3].speed (step 'Outer/Do'): {unknown}"
     windowing = ("nodes", 4, "windowing", "assigner", "length")
     assert (
-        refused(changed(*windowing, to=9)) == f"job.json: nodes[4].windowing.assigner.length (step 'Window'): {unknown}"
+        load_error(json_with(*windowing, to=9))
+        == f"job.json: nodes[4].windowing.assigner.length (step 'Window'): {unknown}"
     )
 
 
 def test_a_missing_field_is_named() -> None:
     raw = json.loads(dump(every_kind()))
     del raw["nodes"][3]["form"]
-    assert refused(json.dumps(raw)) == "job.json: nodes[3].form (step 'Outer/Do'): this field is missing"
+    assert load_error(json.dumps(raw)) == "job.json: nodes[3].form (step 'Outer/Do'): this field is missing"
     del raw["nodes"]
-    assert refused(json.dumps(raw)) == "job.json: nodes: this field is missing"
+    assert load_error(json.dumps(raw)) == "job.json: nodes: this field is missing"
 
 
 @pytest.mark.parametrize(
@@ -556,19 +558,19 @@ def test_a_missing_field_is_named() -> None:
         ),
     ],
 )
-def test_a_bad_value_is_named_with_its_place(path: tuple[str | int, ...], to: Any, message: str) -> None:
-    assert refused(changed(*path, to=to)).startswith(f"job.json: {message}")
+def test_an_invalid_value_is_refused_with_its_path(path: tuple[str | int, ...], to: Any, message: str) -> None:
+    assert load_error(json_with(*path, to=to)).startswith(f"job.json: {message}")
 
 
 def test_damaged_payloads_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["functions"]["<lambda>"]["code"]["sha256"] = "0" * 64
-    assert refused(json.dumps(raw)) == (
+    assert load_error(json.dumps(raw)) == (
         "job.json: functions: the payload of function '<lambda>' is corrupt: its SHA-256 is not the recorded one"
     )
     raw = json.loads(dump(every_kind()))
     raw["values"]["values"]["data"] = "AAAA"
-    assert refused(json.dumps(raw)) == (
+    assert load_error(json.dumps(raw)) == (
         "job.json: values: the values 'values' are corrupt: their SHA-256 is not the recorded one"
     )
 
@@ -599,61 +601,65 @@ def test_damaged_payloads_are_refused() -> None:
 def test_code_that_is_neither_a_reference_nor_a_payload_is_refused(code: Any, message: str) -> None:
     raw = json.loads(dump(every_kind()))
     raw["functions"]["<lambda>"]["code"] = code
-    assert refused(json.dumps(raw)) == f"job.json: {message}"
+    assert load_error(json.dumps(raw)) == f"job.json: {message}"
 
 
-def test_values_that_are_no_base64_or_lack_their_hash_are_refused() -> None:
+def test_values_that_are_not_base64_or_lack_a_hash_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["values"]["values"]["data"] = "§"
-    assert refused(json.dumps(raw)) == "job.json: values.values.data: this is not base64: Invalid symbol 194, offset 0"
+    assert (
+        load_error(json.dumps(raw)) == "job.json: values.values.data: this is not base64: Invalid symbol 194, offset 0"
+    )
     del raw["values"]["values"]["sha256"]
     raw["values"]["values"]["data"] = "AAAA"
-    assert refused(json.dumps(raw)) == "job.json: values.values.sha256: this field is missing"
+    assert load_error(json.dumps(raw)) == "job.json: values.values.sha256: this field is missing"
 
 
 def test_a_hand_edited_cycle_is_refused_with_its_steps() -> None:
     raw = json.loads(dump(every_kind()))
     raw["nodes"][3]["inputs"] = ["h"]
-    assert refused(json.dumps(raw)) == (
+    assert load_error(json.dumps(raw)) == (
         "job.json: the steps form a cycle: 'Outer/Do' → 'Flatten' → 'Reshuffle' → 'Outer/Do'\n  applied at job.py:7"
     )
 
 
 def test_a_step_that_reads_itself_is_a_cycle() -> None:
-    assert "the steps form a cycle: 'Reshuffle' → 'Reshuffle'" in refused(changed("nodes", 8, "inputs", to=["h"]))
+    assert "the steps form a cycle: 'Reshuffle' → 'Reshuffle'" in load_error(json_with("nodes", 8, "inputs", to=["h"]))
 
 
 def test_steps_in_the_wrong_order_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["nodes"][7], raw["nodes"][8] = raw["nodes"][8], raw["nodes"][7]
-    assert refused(json.dumps(raw)) == (
+    assert load_error(json.dumps(raw)) == (
         "job.json: step 'Reshuffle' comes before step 'Flatten', whose output 'g' it reads\n  applied at job.py:7"
     )
 
 
 def test_broken_references_are_refused() -> None:
-    assert "step 'Reshuffle' reads 'nowhere', which no step makes" in refused(
-        changed("nodes", 8, "inputs", to=["nowhere"])
+    assert "step 'Reshuffle' reads 'nowhere', which no step makes" in load_error(
+        json_with("nodes", 8, "inputs", to=["nowhere"])
     )
-    assert "two steps are labelled 'Read'" in refused(changed("nodes", 0, "label", to="Read"))
-    twice = changed("nodes", 8, "outputs", to=[{"tag": "main", "collection": "g"}])
-    assert "two steps make 'g': 'Flatten' and 'Reshuffle'" in refused(twice)
-    unknown = changed("nodes", 8, "outputs", to=[{"tag": "main", "collection": "zz"}])
-    assert "step 'Reshuffle' makes 'zz', which is not among the collections" in refused(unknown)
-    assert "two collections have the id 'b'" in refused(changed("collections", 0, "id", to="b"))
-    assert "has 0 inputs and 1 outputs, which a reshuffle can't have" in refused(changed("nodes", 8, "inputs", to=[]))
-    side = changed("nodes", 3, "params", 2, "ref", to="7")
-    assert "step 'Outer/Do' refers to side input '7', which it doesn't have" in refused(side)
-    late = changed("nodes", 5, "late_tag", to="later")
-    assert "step 'Group' has no output 'later', to which it sends elements" in refused(late)
+    assert "two steps are labelled 'Read'" in load_error(json_with("nodes", 0, "label", to="Read"))
+    duplicate = json_with("nodes", 8, "outputs", to=[{"tag": "main", "collection": "g"}])
+    assert "two steps make 'g': 'Flatten' and 'Reshuffle'" in load_error(duplicate)
+    unknown = json_with("nodes", 8, "outputs", to=[{"tag": "main", "collection": "zz"}])
+    assert "step 'Reshuffle' makes 'zz', which is not among the collections" in load_error(unknown)
+    assert "two collections have the id 'b'" in load_error(json_with("collections", 0, "id", to="b"))
+    assert "has 0 inputs and 1 outputs, which a reshuffle can't have" in load_error(
+        json_with("nodes", 8, "inputs", to=[])
+    )
+    side = json_with("nodes", 3, "params", 2, "ref", to="7")
+    assert "step 'Outer/Do' refers to side input '7', which it doesn't have" in load_error(side)
+    late = json_with("nodes", 5, "late_tag", to="later")
+    assert "step 'Group' has no output 'later', to which it sends elements" in load_error(late)
     extra = json.loads(dump(every_kind()))
     extra["collections"].append({"id": "orphan"})
-    assert "no step makes the collection 'orphan'" in refused(json.dumps(extra))
+    assert "no step makes the collection 'orphan'" in load_error(json.dumps(extra))
 
 
-def test_a_key_that_stands_twice_is_refused() -> None:
+def test_a_repeated_key_is_refused() -> None:
     text = dump(every_kind()).replace('"name": "every kind",', '"name": "every kind", "name": "other",', 1)
-    assert refused(text) == "job.json: 'name' occurs twice in one object"
+    assert load_error(text) == "job.json: 'name' occurs twice in one object"
 
 
 POSITIONS = st.lists(st.integers(0, 40), min_size=1, max_size=7)
@@ -664,34 +670,34 @@ VALUES = st.sampled_from(
 
 @settings(max_examples=300, deadline=None)
 @given(POSITIONS, VALUES)
-def test_no_edit_makes_load_raise_anything_but_a_load_error(position: list[int], value: Any) -> None:
-    at = raw = copy.deepcopy(EDITED)
+def test_load_raises_only_load_errors_for_edited_json(position: list[int], value: Any) -> None:
+    container = raw = copy.deepcopy(EDITED)
     for step in position[:-1]:
-        keys = list(at) if isinstance(at, dict) else list(range(len(at)))
-        below = at[keys[step % len(keys)]] if keys else None
+        keys = list(container) if isinstance(container, dict) else list(range(len(container)))
+        below = container[keys[step % len(keys)]] if keys else None
         if not isinstance(below, (dict, list)) or not below:
             break
-        at = below
-    keys = list(at) if isinstance(at, dict) else list(range(len(at)))
+        container = below
+    keys = list(container) if isinstance(container, dict) else list(range(len(container)))
     key = keys[position[-1] % len(keys)]
     if value == "DELETE":
-        del at[key]
+        del container[key]
     else:
-        at[key] = value
+        container[key] = value
     try:
         loaded = load(json.dumps(raw), "job.json")
     except tg.LoadError as error:
-        said = str(error)
+        message = str(error)
     else:
-        said = "job.json"
+        message = "job.json"
         assert load(dump(loaded)) == loaded
-    assert said.startswith("job.json")
+    assert message.startswith("job.json")
 
 
 EDITED = json.loads(dump(every_kind()))
 
 
-# --- nothing is unpickled; where it arrives ------------------------------------------------------------------------
+# --- unpickling happens only where the pipeline runs ---------------------------------------------------------------
 
 
 class Bomb:
@@ -723,7 +729,7 @@ def sealed_lambda() -> portable.Pipeline:
     return load(dump(p.sealed(values=True)), "job.json")
 
 
-def test_byte_code_of_another_python_is_refused_and_plain_data_is_not() -> None:
+def test_bytecode_of_another_python_is_refused_and_plain_data_is_accepted() -> None:
     other = replace(this_environment(), python="3.99")
     with pytest.raises(tg.LoadError) as caught:
         check_environment(replace(sealed_lambda(), environment=other), "job.json")
@@ -762,7 +768,7 @@ print(pickle.loads(pickle.dumps(point)) == point, type(point).__name__)
 """
 
 
-def test_classes_of_a_script_cross_by_plain_pickle_where_the_pipeline_arrives(tmp_path: Path) -> None:
+def test_classes_of_a_script_can_be_pickled_where_the_pipeline_runs(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(
         textwrap.dedent("""
         import dataclasses
@@ -793,5 +799,5 @@ def test_classes_of_a_script_cross_by_plain_pickle_where_the_pipeline_arrives(tm
     assert done.stdout == "True Point\n"
 
 
-def test_arriving_where_it_was_built_warns_of_nothing() -> None:
+def test_loading_in_the_same_environment_gives_no_warnings() -> None:
     assert install_code(sealed_lambda()) == []

@@ -1,4 +1,4 @@
-"""Names in pickles of earlier versions are mapped to the current modules of the classes."""
+"""Module and class names in pickles of earlier versions are mapped to the current ones."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from tidegate.sdk.moved import MODULES, MOVES, NAMES, Moves
 
 @pytest.fixture
 def modules() -> Iterator[dict[str, ModuleType]]:
-    """Modules to put classes into; they are removed afterwards."""
-    made = {name: ModuleType(name) for name in ("rows_before", "rows_between", "rows_now", "elsewhere_now")}
-    sys.modules.update(made)
-    yield made
-    for name in made:
+    """Temporary modules for classes of the test."""
+    temporary = {name: ModuleType(name) for name in ("rows_before", "rows_between", "rows_now", "elsewhere_now")}
+    sys.modules.update(temporary)
+    yield temporary
+    for name in temporary:
         sys.modules.pop(name, None)
 
 
-def put(module: ModuleType, name: str) -> type:
-    """A class of that name in a module."""
+def define_class(module: ModuleType, name: str) -> type:
+    """Define a class with a nested class `Inner` in a module."""
     cls = type(name, (), {"__module__": module.__name__, "__qualname__": name})
     inner = type("Inner", (), {"__module__": module.__name__, "__qualname__": f"{name}.Inner"})
     cls.Inner = inner  # type: ignore[attr-defined]
@@ -38,70 +38,70 @@ def put(module: ModuleType, name: str) -> type:
     return cls
 
 
-TWICE = Moves(
+MOVED_TWICE = Moves(
     {"rows_before": "rows_between", "rows_between": "rows_now"},
     {("rows_between", "Row"): ("rows_between", "Record"), ("rows_now", "Apart"): ("elsewhere_now", "Apart")},
 )
 
 
-def test_a_class_is_found_where_it_has_moved_to_in_two_steps_and_by_another_name(
+def test_a_class_that_was_moved_twice_and_renamed_is_found(
     modules: dict[str, ModuleType],
 ) -> None:
-    old = [put(modules["rows_before"], name) for name in ("Row", "Table", "Apart")]
+    old = [define_class(modules["rows_before"], name) for name in ("Row", "Table", "Apart")]
     data = pickle.dumps((old, old[0].Inner), 5)  # type: ignore[attr-defined]
     del sys.modules["rows_before"]
-    new = [put(modules["rows_now"], "Record"), put(modules["rows_now"], "Table")]
-    new.append(put(modules["elsewhere_now"], "Apart"))
-    assert TWICE.loads(data) == (new, new[0].Inner)  # type: ignore[attr-defined]
-    assert TWICE.loads(pickle.dumps(new, 5)) == new
+    new = [define_class(modules["rows_now"], "Record"), define_class(modules["rows_now"], "Table")]
+    new.append(define_class(modules["elsewhere_now"], "Apart"))
+    assert MOVED_TWICE.loads(data) == (new, new[0].Inner)  # type: ignore[attr-defined]
+    assert MOVED_TWICE.loads(pickle.dumps(new, 5)) == new
 
 
-def test_a_function_that_travels_by_value_finds_the_modules_and_classes_it_knows(
+def test_a_function_pickled_by_value_finds_moved_modules_and_classes(
     modules: dict[str, ModuleType],
 ) -> None:
     import rows_before  # type: ignore[import-not-found]  # one of those above
 
-    old = put(modules["rows_before"], "Table")
+    old = define_class(modules["rows_before"], "Table")
     data = cloudpickle.dumps(lambda: (rows_before.Table, old))
     del sys.modules["rows_before"]
-    new = put(modules["rows_now"], "Table")
-    assert TWICE.loads(data)() == (new, new)
+    new = define_class(modules["rows_now"], "Table")
+    assert MOVED_TWICE.loads(data)() == (new, new)
 
 
-def test_the_first_name_of_what_has_moved_is_known() -> None:
-    assert TWICE.original("rows_now", "Record.Inner") == ("rows_before", "Row.Inner")
-    assert TWICE.original("elsewhere_now", "Apart") == ("rows_before", "Apart")
-    assert TWICE.original("rows_now", "Table") == ("rows_before", "Table")
-    assert TWICE.original("rows_before", "Row") == ("rows_before", "Row")
-    assert TWICE.original_module("rows_now") == "rows_before"
+def test_the_original_names_of_moved_classes_are_known() -> None:
+    assert MOVED_TWICE.original("rows_now", "Record.Inner") == ("rows_before", "Row.Inner")
+    assert MOVED_TWICE.original("elsewhere_now", "Apart") == ("rows_before", "Apart")
+    assert MOVED_TWICE.original("rows_now", "Table") == ("rows_before", "Table")
+    assert MOVED_TWICE.original("rows_before", "Row") == ("rows_before", "Row")
+    assert MOVED_TWICE.original_module("rows_now") == "rows_before"
 
 
-def test_what_is_not_there_is_told_as_pickle_tells_it() -> None:
+def test_a_missing_module_or_class_raises_the_same_error_as_pickle() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        TWICE.loads(b"cno_such_module\nThing\n.")
+        MOVED_TWICE.loads(b"cno_such_module\nThing\n.")
     with pytest.raises(AttributeError, match="Nothing"):
-        TWICE.loads(b"cpickle\nNothing\n.")
+        MOVED_TWICE.loads(b"cpickle\nNothing\n.")
 
 
-def test_buffers_beside_a_pickle_are_given_to_it() -> None:
-    beside: list[pickle.PickleBuffer] = []
-    data = pickle.dumps(pickle.PickleBuffer(bytearray(b"beside")), 5, buffer_callback=beside.append)
-    assert bytes(TWICE.loads(data, beside)) == b"beside"
+def test_out_of_band_buffers_are_loaded() -> None:
+    buffers: list[pickle.PickleBuffer] = []
+    data = pickle.dumps(pickle.PickleBuffer(bytearray(b"out of band")), 5, buffer_callback=buffers.append)
+    assert bytes(MOVED_TWICE.loads(data, buffers)) == b"out of band"
 
 
-# -- the table of what has moved
+# -- the table of moved names
 
 
-def test_modules_and_classes_are_where_the_table_says() -> None:
+def test_modules_and_classes_exist_where_the_table_says() -> None:
     for module in MODULES.values():
         import_module(MOVES.current_module(module))
     for target in NAMES.values():
         assert resolve_name(":".join(MOVES.current(*target)))
 
 
-def test_nothing_is_defined_where_a_module_was() -> None:
-    """A class that stayed would be looked up in the module's new place."""
-    found = {module: defined(module) for module in MODULES if is_there(module)}
+def test_no_name_is_defined_at_the_old_place_of_a_module() -> None:
+    """A class left at the old place would be looked up at the new place of its module."""
+    found = {module: defined(module) for module in MODULES if exists(module)}
     assert {module: names for module, names in found.items() if names} == {}
 
 
@@ -110,20 +110,20 @@ def defined(module: str) -> list[str]:
     return [name for name, value in values if getattr(value, "__module__", None) == module]
 
 
-def is_there(module: str) -> bool:
-    """Whether the module exists."""
+def exists(module: str) -> bool:
+    """Whether the module can be found."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package
+    except ModuleNotFoundError:  # for a missing package
         return False
 
 
-def test_modules_that_have_moved_have_not_become_one() -> None:
-    """The original names of its contents would be ambiguous: list the names of one of the modules instead."""
+def test_no_two_moved_modules_were_merged_into_one() -> None:
+    """The original names would be ambiguous: list the names of one of the modules instead."""
     assert len(set(MODULES.values())) == len(MODULES)
 
 
-# -- what is computed of names
+# -- encodings that contain names
 
 
 FIRST = tg.PaneInfo(True, True, tg.Timing.EARLY, 0, 0)
@@ -132,6 +132,6 @@ FIRST = tg.PaneInfo(True, True, tg.Timing.EARLY, 0, 0)
 @pytest.mark.parametrize(
     ("key", "check"), [(tg.Timing.ON_TIME, 0x443B14F0), (FIRST, 0x730AAFAB), (tg.FixedWindows(3), 0x69AF392B)]
 )
-def test_keys_of_a_class_that_moves_are_encoded_as_they_were_at_first(key: object, check: int) -> None:
-    """State stays with the worker that elements of its key go to. The name is part of what is encoded."""
+def test_keys_of_a_moved_class_keep_their_encoding(key: object, check: int) -> None:
+    """The encoding contains the class name, and decides which worker has the state of a key."""
     assert crc32(key_bytes(key)) == check

@@ -18,7 +18,7 @@ def test_every_reference_in_a_text_is_resolved(monkeypatch: pytest.MonkeyPatch) 
     assert resolved("a-${TIDE_USER}:${TIDE_KEY}@b-${TIDE_USER}") == "a-sun:moon4tide@b-sun"
 
 
-def test_a_file_is_read_again_each_time(tmp_path: Path) -> None:
+def test_a_file_is_read_again_for_each_resolution(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first-token\n")
     reference = f"Bearer ${{file:{file}}}"
@@ -44,7 +44,7 @@ def test_a_malformed_reference_is_refused(text: str) -> None:
         resolved(text)
 
 
-def test_the_url_of_files_may_refer_to_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_urls_of_files_may_refer_to_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "folder").write_text("harbour-7\n")
     monkeypatch.setenv("TIDE_FILE", "ships")
     url = f"memory://${{file:{tmp_path}/folder}}/${{TIDE_FILE}}"
@@ -66,7 +66,7 @@ def test_resolved_values_and_passwords_in_urls_are_redacted(monkeypatch: pytest.
     assert redacted("denied: neap-or-spring at ftp://me:you@host/x") == "denied: *** at ftp://***@host/x"
 
 
-def test_a_value_that_contains_another_is_redacted_whole() -> None:
+def test_a_value_that_contains_another_is_redacted_completely() -> None:
     conceal("ebbs")
     conceal("ebbsandflows")
     assert redacted("it ebbsandflows") == "it ***"

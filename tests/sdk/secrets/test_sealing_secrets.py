@@ -22,7 +22,7 @@ from tidegate.sdk.secrets.registry import install_secrets, names_in, register, r
 
 
 class Login:
-    """A step that holds a secret among other things."""
+    """A step with a secret among its attributes."""
 
     def __init__(self, secret: Any) -> None:
         self.parts = {"user": "moon", "secret": [secret]}
@@ -37,7 +37,7 @@ def pipeline_with(secret: Any) -> tg.Pipeline:
     return p
 
 
-def test_the_value_is_in_no_part_of_a_compiled_pipeline() -> None:
+def test_the_value_of_a_secret_is_in_no_part_of_a_compiled_pipeline() -> None:
     sealed = pipeline_with(SecretStr("spring-tide-1")).sealed(values=True)
     text = dump(sealed)
     assert "spring-tide-1" not in text
@@ -47,7 +47,7 @@ def test_the_value_is_in_no_part_of_a_compiled_pipeline() -> None:
     assert secrets_of(sealed) == {name: "spring-tide-1"}
 
 
-def test_elements_that_are_secrets_are_sealed_by_name_too() -> None:
+def test_elements_that_are_secrets_are_sealed_by_name() -> None:
     p = tg.Pipeline(options=[])
     _ = p | tg.Create([SecretBytes(b"neap-tide-2")]) | tg.Map(print)
     sealed = with_values(p.sealed())
@@ -93,7 +93,7 @@ def test_an_unknown_secret_is_named() -> None:
         reveal("unheard-of")
 
 
-def test_names_are_found_in_a_pickle_without_loading_it() -> None:
+def test_names_of_secrets_are_found_in_a_pickle_without_loading_it() -> None:
     name = register(SecretStr("spring-tide-8"))
     assert names_in(pickle.dumps((reveal, "tidegate-secret:" + name, "tidegate-secret:" + name))) == [name]
     assert names_in(pickle.dumps("no secret")) == []
@@ -128,8 +128,8 @@ def tidegate(folder: Path, *arguments: str, **variables: str) -> subprocess.Comp
 
 def test_a_compiled_pipeline_asks_for_its_secrets_by_name(tmp_path: Path) -> None:
     (tmp_path / "doors.py").write_text(SCRIPT)
-    made = tidegate(tmp_path, "compile", "doors.py", "--door_key", "spring-tide-9", "-o", "doors.json")
-    assert made.returncode == 0, made.stderr
+    compiled = tidegate(tmp_path, "compile", "doors.py", "--door_key", "spring-tide-9", "-o", "doors.json")
+    assert compiled.returncode == 0, compiled.stderr
     assert "spring-tide-9" not in (tmp_path / "doors.json").read_text()
     refused = tidegate(tmp_path, "run", "doors.json")
     assert refused.returncode == 2
@@ -137,7 +137,7 @@ def test_a_compiled_pipeline_asks_for_its_secrets_by_name(tmp_path: Path) -> Non
         "error: the secret 'door_key', which step 'open' uses, is not in the compiled pipeline: set the environment "
         "variable TIDEGATE_SECRET_DOOR_KEY, or run it on a terminal, which asks for it"
     )
-    done = tidegate(tmp_path, "run", "doors.json", TIDEGATE_SECRET_DOOR_KEY="twelve chars")
-    assert (done.returncode, done.stdout) == (0, "12 **********\n"), done.stderr
-    looked_at = tidegate(tmp_path, "explain", "doors.json")
-    assert looked_at.returncode == 0, looked_at.stderr
+    completed = tidegate(tmp_path, "run", "doors.json", TIDEGATE_SECRET_DOOR_KEY="twelve chars")
+    assert (completed.returncode, completed.stdout) == (0, "12 **********\n"), completed.stderr
+    drawn = tidegate(tmp_path, "explain", "doors.json")
+    assert drawn.returncode == 0, drawn.stderr

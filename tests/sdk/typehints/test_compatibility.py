@@ -1,4 +1,4 @@
-"""Element types: which types clash, which values match them, their names, and the bindings of type variables."""
+"""Element types: which types clash, which values match, how types are named, and how type variables are bound."""
 
 from __future__ import annotations
 
@@ -284,12 +284,12 @@ def test_a_class_that_derives_from_any_agrees_with_everything() -> None:
     assert clash(int, Mystery) is None
 
 
-def test_a_reason_names_both_types() -> None:
+def test_the_reason_for_a_clash_names_both_types() -> None:
     assert clash(str, int) == "str given where int is wanted"
     assert clash(int | None, str) == "int | None given where str is wanted"
 
 
-def test_a_reason_says_where_inside_the_types_they_differ() -> None:
+def test_the_reason_for_a_clash_says_where_the_types_differ() -> None:
     assert clash(tuple[str, int], tuple[str, str]) == (
         "tuple[str, int] given where tuple[str, str] is wanted (item 1: int is not str)"
     )
@@ -300,7 +300,7 @@ def test_a_reason_says_where_inside_the_types_they_differ() -> None:
     assert str(clash(Box[int], Box[str])).endswith("(Box[…]: int is not str)")
 
 
-def test_two_classes_of_one_name_are_told_apart_by_their_modules() -> None:
+def test_two_classes_of_the_same_name_are_named_with_their_modules() -> None:
     twin = type("Event", (), {"__module__": "elsewhere"})
     assert clash(twin, Event) == f"elsewhere.Event given where {__name__}.Event is wanted"
 
@@ -378,14 +378,14 @@ def test_pairs_have_a_key_and_a_value_type(hint: Any, pair: Any) -> None:
     assert kv_of(hint) == pair
 
 
-def test_what_is_no_pair_clashes_with_one() -> None:
+def test_a_type_that_is_no_pair_clashes_with_a_pair() -> None:
     assert clash(int, tuple[Any, Any]) == "int given where tuple[Any, Any] is wanted"
     assert clash(str, tuple[Any, Any]) is not None
     assert clash(tuple[int, int, int], tuple[Any, Any]) is not None
     assert clash(object, tuple[Any, Any]) is None
 
 
-def test_a_union_is_flat_and_any_swallows_it() -> None:
+def test_a_union_is_flattened_and_any_absorbs_it() -> None:
     assert union([int, str | int, None]) == int | str | None
     assert union([int]) is int
     assert union([int, Any]) is Any
@@ -431,7 +431,7 @@ def test_a_union_is_flat_and_any_swallows_it() -> None:
     ],
     ids=lambda h: "" if isinstance(h, dict) else type_name(h),
 )
-def test_type_variables_stand_for_what_they_meet(pattern: Any, actual: Any, bindings: Any) -> None:
+def test_type_variables_are_bound_to_the_types_they_match(pattern: Any, actual: Any, bindings: Any) -> None:
     assert bind(pattern, actual) == bindings
 
 
@@ -456,11 +456,11 @@ def test_type_variables_stand_for_what_they_meet(pattern: Any, actual: Any, bind
     ],
     ids=lambda h: type_name(h),
 )
-def test_substitution_replaces_variables_and_leaves_the_rest(hint: Any, result: Any) -> None:
+def test_substitution_replaces_variables_and_nothing_else(hint: Any, result: Any) -> None:
     assert substitute(hint, {T: int}) == result
 
 
-def test_grouping_by_key_can_be_written_as_a_pattern() -> None:
+def test_the_types_of_a_grouping_can_be_written_as_patterns() -> None:
     bindings = bind(tuple[K, V], tuple[str, Event])
     assert substitute(tuple[K, Iterable[V]], bindings) == tuple[str, Iterable[Event]]
 
@@ -497,7 +497,7 @@ def test_grouping_by_key_can_be_written_as_a_pattern() -> None:
         (5, "5"),
     ],
 )
-def test_a_type_has_a_name_as_an_author_would_write_it(hint: Any, name: str) -> None:
+def test_a_type_is_named_as_an_author_would_write_it(hint: Any, name: str) -> None:
     assert type_name(hint) == name
 
 
@@ -549,7 +549,7 @@ def test_a_local_class_is_named_without_its_function() -> None:
     ],
     ids=lambda part: repr(part).partition(" at 0x")[0],
 )
-def test_a_value_of_another_type_is_found_out(value: object, hint: Any) -> None:
+def test_a_value_of_another_type_does_not_match(value: object, hint: Any) -> None:
     assert not matches(value, hint)
 
 
@@ -590,13 +590,13 @@ def test_iterators_are_not_consumed() -> None:
     assert not matches([1], Iterator[int])
 
 
-def test_of_a_large_container_only_the_first_hundred_items_are_looked_at() -> None:
+def test_only_the_first_hundred_items_of_a_large_container_are_checked() -> None:
     assert not matches([1] * 99 + ["a"], list[int])
     assert matches([1] * 100 + ["a"], list[int])
     assert matches(dict.fromkeys(range(100), 1) | {"a": 1}, dict[int, int])
 
 
-def test_a_value_that_holds_itself_is_followed_only_so_far() -> None:
+def test_a_value_that_contains_itself_is_checked_to_a_limited_depth() -> None:
     knot: list[Any] = []
     knot.append(knot)
     assert matches(knot, Json)
@@ -610,7 +610,7 @@ def test_a_value_that_holds_itself_is_followed_only_so_far() -> None:
     assert matches(node, Node)
 
 
-# Properties: values drawn by hypothesis from a type are the model.
+# Properties of values that Hypothesis draws from a type.
 
 SIMPLE: list[Any] = [int, str, bytes, bool, float, type(None), Color, Decimal, Point, Person, Literal["a", 1], Event]
 CONTAINERS: list[Callable[[Any, Any], Any]] = [
@@ -633,7 +633,7 @@ hints = st.recursive(
 
 
 def trivial(value: object) -> bool:
-    """Whether a value is trivial, that is of many types: None, empty, or consisting only of such parts."""
+    """Whether a value matches many types: it is None, empty, or consists only of such values."""
     match value:
         case None:
             return True
@@ -667,7 +667,7 @@ def test_every_type_agrees_with_itself(hint: Any) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data(), hints, hints)
-def test_types_that_share_a_value_that_says_something_do_not_clash(data: st.DataObject, one: Any, other: Any) -> None:
+def test_types_that_share_a_nontrivial_value_do_not_clash(data: st.DataObject, one: Any, other: Any) -> None:
     value = data.draw(st.from_type(one))
     if matches(value, other) and not trivial(value):
         assert clash(one, other) is None
@@ -687,18 +687,18 @@ PATTERNS: list[Any] = [
 
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(PATTERNS), st.fixed_dictionaries({T: hints, K: hints, V: hints}))
-def test_binding_undoes_substitution(pattern: Any, bindings: dict[TypeVar, Any]) -> None:
-    made = substitute(pattern, bindings)
-    assert clash(made, pattern) is None
-    assert clash(pattern, made) is None
-    found = bind(pattern, made)
-    assert substitute(pattern, found) == made
+def test_binding_is_the_inverse_of_substitution(pattern: Any, bindings: dict[TypeVar, Any]) -> None:
+    substituted = substitute(pattern, bindings)
+    assert clash(substituted, pattern) is None
+    assert clash(pattern, substituted) is None
+    found = bind(pattern, substituted)
+    assert substitute(pattern, found) == substituted
     assert found == {variable: union([bindings[variable]]) for variable in found}
 
 
 @settings(max_examples=200, deadline=None)
 @given(hints)
-def test_a_name_reads_back_as_the_type(hint: Any) -> None:
+def test_the_name_of_a_type_evaluates_to_the_type(hint: Any) -> None:
     read = eval(type_name(hint), globals())
     assert type_name(read) == type_name(hint)
     assert clash(hint, read) is None

@@ -80,7 +80,7 @@ def test_parameters_beyond_the_named_ones_have_the_type_of_rest() -> None:
     assert signature_of(lambda x: x).parameter(5) is Any
 
 
-def test_a_lambda_says_nothing_but_how_many_parameters_it_has() -> None:
+def test_a_lambda_has_only_a_number_of_parameters() -> None:
     assert signature_of(lambda x, y=1: x) == FnTypes((Any, Any), Any, Any)
 
 
@@ -96,7 +96,7 @@ def test_a_static_method_is_a_function() -> None:
     assert signature_of(Event.zero) == FnTypes((), Any, Event)
 
 
-def test_a_partial_does_not_count_what_it_binds() -> None:
+def test_a_partial_does_not_count_bound_parameters() -> None:
     assert signature_of(functools.partial(plus, 1)).parameters == (float,)
     named = signature_of(functools.partial(plus, scale=True))
     assert named.parameters == (int, float)
@@ -120,7 +120,7 @@ def test_a_callable_object_is_read_through_its_call() -> None:
     assert signature_of(Scale()) == FnTypes((int,), Any, float)
 
 
-def test_a_class_is_a_function_that_gives_itself() -> None:
+def test_a_class_is_a_function_that_returns_an_instance() -> None:
     assert signature_of(Event) == FnTypes((str, float, list[str]), Any, Event)
     assert signature_of(Point).parameters == (int, str)
     assert signature_of(Point).result is Point
@@ -136,7 +136,7 @@ def test_a_builtin_class_is_its_own_result(cls: type) -> None:
     assert signature_of(cls).result is cls
 
 
-def test_a_new_type_takes_what_it_is_made_of() -> None:
+def test_a_new_type_takes_its_supertype() -> None:
     assert signature_of(UserId) == FnTypes((int,), Any, UserId)
 
 
@@ -151,7 +151,7 @@ def test_a_local_class_is_found_through_the_closure() -> None:
     assert signature_of(step) == FnTypes((Local,), Any, list[Local])
 
 
-def test_a_name_that_can_not_be_resolved_is_any_and_spoils_nothing_else() -> None:
+def test_an_unresolvable_name_is_any_and_does_not_affect_other_annotations() -> None:
     def step(x: Unseen, y: int, z: dict[str, Unseen], w: Unseen.Inner) -> tuple[Unseen, int]: ...
 
     found = signature_of(step)
@@ -159,7 +159,7 @@ def test_a_name_that_can_not_be_resolved_is_any_and_spoils_nothing_else() -> Non
     assert found.result == tuple[Any, int]
 
 
-def test_a_cell_not_yet_assigned_is_any() -> None:
+def test_a_closure_variable_that_is_not_yet_assigned_is_any() -> None:
     def make() -> Callable[..., Any]:
         def step(x: Later) -> int:
             return Later  # type: ignore[no-any-return]
@@ -174,7 +174,7 @@ def test_a_cell_not_yet_assigned_is_any() -> None:
     assert signature_of(step).parameters == (int,)
 
 
-def test_a_method_of_a_local_class_may_name_its_own_class_and_what_stands_in_it() -> None:
+def test_a_method_of_a_local_class_may_name_its_class_and_nested_classes() -> None:
     class Outer:
         class Inner:
             pass
@@ -184,7 +184,7 @@ def test_a_method_of_a_local_class_may_name_its_own_class_and_what_stands_in_it(
     assert signature_of(Outer().list) == FnTypes((Outer.Inner,), Any, list[Outer])
 
 
-def test_annotations_that_are_nonsense_are_any() -> None:
+def test_invalid_annotations_are_any() -> None:
     def step(x: 1 / 0, y: "]") -> {}[1]: ...  # type: ignore # noqa: F722
 
     assert signature_of(step).parameters == (Any, Any)
@@ -194,7 +194,7 @@ def test_annotations_that_are_nonsense_are_any() -> None:
     assert clash(signature_of(namespace["eager"]).result, str) is None
 
 
-def test_a_decorated_function_keeps_the_types_of_what_it_wraps() -> None:
+def test_a_decorated_function_keeps_the_types_of_the_wrapped_function() -> None:
     def logged(fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def wrapper(*args: object, **kwargs: object) -> object:
@@ -206,7 +206,7 @@ def test_a_decorated_function_keeps_the_types_of_what_it_wraps() -> None:
     assert signature_of(functools.lru_cache(plus)) == signature_of(plus)
 
 
-def test_a_wrapper_that_gives_arguments_itself_takes_only_its_own() -> None:
+def test_a_wrapper_that_supplies_arguments_has_only_its_own_parameters() -> None:
     def with_session(fn: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(fn)
         def wrapper(x: int) -> Any:
@@ -220,7 +220,7 @@ def test_a_wrapper_that_gives_arguments_itself_takes_only_its_own() -> None:
     assert signature_of(step) == FnTypes((int,), Any, bytes)
 
 
-def test_a_single_dispatch_function_says_nothing() -> None:
+def test_a_single_dispatch_function_has_no_types() -> None:
     @functools.singledispatch
     def step(x: int) -> int:
         return x
@@ -230,7 +230,7 @@ def test_a_single_dispatch_function_says_nothing() -> None:
     assert signature_of(step).result is Any
 
 
-def test_an_async_function_gives_a_coroutine() -> None:
+def test_an_async_function_returns_a_coroutine() -> None:
     async def step(x: int) -> str:
         return ""
 
@@ -256,12 +256,12 @@ def test_an_async_function_gives_a_coroutine() -> None:
         (math.floor, (Any,), int),
     ],
 )
-def test_common_builtins_are_known(fn: Any, parameters: tuple[Any, ...], result: Any) -> None:
+def test_common_builtins_have_types(fn: Any, parameters: tuple[Any, ...], result: Any) -> None:
     found = signature_of(fn)
     assert (found.parameters, found.result) == (parameters, result)
 
 
-def test_builtins_are_told_what_they_can_not_take() -> None:
+def test_unsuitable_arguments_of_builtins_clash() -> None:
     assert clash(int, signature_of(str.split).parameter(0)) is not None
     assert clash(int, signature_of(len).parameter(0)) is not None
     assert clash(str, signature_of(math.sqrt).parameter(0)) is not None
@@ -269,15 +269,15 @@ def test_builtins_are_told_what_they_can_not_take() -> None:
     assert clash(dict[str, int], signature_of(len).parameter(0)) is None
 
 
-def test_a_result_follows_from_what_is_given() -> None:
+def test_a_result_type_follows_from_the_argument_types() -> None:
     def pair(x: T) -> tuple[T, int]: ...
 
     def first(x: Iterable[T], y: K) -> dict[K, T]: ...
 
-    def result(fn: Any, *given: Any) -> Any:
+    def result(fn: Any, *arguments: Any) -> Any:
         found = signature_of(fn)
-        wanted = tuple(found.parameter(i) for i in range(len(given)))
-        return substitute(found.result, bind(GenericAlias(tuple, wanted), GenericAlias(tuple, given)))
+        parameters = tuple(found.parameter(i) for i in range(len(arguments)))
+        return substitute(found.result, bind(GenericAlias(tuple, parameters), GenericAlias(tuple, arguments)))
 
     assert result(pair, str) == tuple[str, int]
     assert result(pair, Any) == tuple[Any, int]
@@ -307,11 +307,11 @@ class Loop:
 
 
 @pytest.mark.parametrize(
-    "thing",
+    "value",
     [None, 5, "text", [], Hostile(), Loop(), object(), print, max, operator.itemgetter(1), {}],
     ids=lambda t: type(t).__name__,
 )
-def test_whatever_is_asked_about_a_signature_comes_back(thing: object) -> None:
-    found = signature_of(thing)
+def test_the_signature_of_any_object_can_be_read(value: object) -> None:
+    found = signature_of(value)
     assert found.parameter(0) is Any
     assert isinstance(found, FnTypes)

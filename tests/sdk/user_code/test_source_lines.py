@@ -1,4 +1,4 @@
-"""Each step of a chain is reported at its own line."""
+"""Each step of a chain is reported with its own line."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ more |= (
 
 
 def lines(chain: str) -> dict[str, int]:
-    """The label and the line of every step of a script that is compiled as if it stood in a file."""
+    """The label and the line of every step of a chain, compiled as part of a file."""
     space: dict[str, object] = {"__name__": "chain"}
     exec(compile(chain, "chain.py", "exec"), space)
     pipeline = space["p"]
@@ -81,7 +81,7 @@ def lines(chain: str) -> dict[str, int]:
     return {node.label: node.where.line for node in pipeline.portable().nodes}
 
 
-def test_each_step_of_a_chain_is_at_its_own_line() -> None:
+def test_each_step_of_a_chain_has_its_own_line() -> None:
     written = CHAIN.splitlines()
     found = lines(CHAIN)
     for label in ("one", "many lines", "in parentheses", "inner", "outer left", "outer right"):
@@ -94,20 +94,20 @@ def test_each_step_of_a_chain_is_at_its_own_line() -> None:
     assert written[found["Map(str)#2"] - 1] == "    | steps["
 
 
-def test_a_step_with_a_method_behind_it_is_at_the_line_where_it_begins() -> None:
+def test_a_step_followed_by_a_method_call_has_its_first_line() -> None:
     written = CHAIN.splitlines()
     found = {label.partition("/")[0]: written[line - 1].strip() for label, line in lines(CHAIN).items()}
     assert found["method"] == '| "method" >> tg.CombineGlobally('
     assert found["method below"] == '"method below" >> tg.CombineGlobally(len)'
 
 
-def test_steps_that_need_long_jumps_and_arguments_are_found_too() -> None:
+def test_steps_in_long_bytecode_have_their_lines() -> None:
     numbers = "\n".join(f"    | 'step {n}' >> tg.Map(lambda x, y={n}: (x, y, 'constant {n}'))" for n in range(400))
     found = lines(f"import tidegate as tg\np = tg.Pipeline()\nchain = (\n    p\n    | tg.Create([1])\n{numbers}\n)\n")
     assert [found[f"step {n}"] for n in range(400)] == list(range(6, 406))
 
 
-def test_a_step_inside_a_composite_of_the_authors_is_at_its_line_there(pipeline: TestPipeline) -> None:
+def test_a_step_inside_an_authors_composite_has_its_line_in_the_composite(pipeline: TestPipeline) -> None:
     class Composite(tg.PTransform[tg.PCollection[int], tg.PCollection[str]]):
         def expand(self, input: tg.PCollection[int]) -> tg.PCollection[str]:
             return (
@@ -118,8 +118,8 @@ def test_a_step_inside_a_composite_of_the_authors_is_at_its_line_there(pipeline:
 
     first = Composite.expand.__code__.co_firstlineno
     _ = pipeline | tg.Create([1]) | "whole" >> Composite()
-    where = {node.label: node.where.line for node in pipeline.portable().nodes}
-    assert (where["whole/add"], where["whole/write"]) == (first + 3, first + 4)
+    lines_of_steps = {node.label: node.where.line for node in pipeline.portable().nodes}
+    assert (lines_of_steps["whole/add"], lines_of_steps["whole/write"]) == (first + 3, first + 4)
 
 
 @pytest.mark.parametrize(("flags", "line"), [((), 6), (("-X", "no_debug_ranges"), 4)])

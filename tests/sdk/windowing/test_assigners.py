@@ -69,7 +69,7 @@ class PerDriver(WindowAssigner):
 
 
 class Widen(WindowAssigner):
-    """Merges windows that touch, which sessions don't."""
+    """Merges windows that touch; sessions don't merge these."""
 
     def assign(self, timestamp: Timestamp, element: Any) -> Iterable[BoundedWindow]:
         return [IntervalWindow(timestamp, timestamp + 10)]
@@ -121,14 +121,14 @@ def test_the_union_spans_both() -> None:
     assert window(0, 5).union(window(3, 9)) == window(0, 9)
 
 
-def test_the_global_window_is_one_object_that_ends_at_the_end_of_time() -> None:
+def test_the_global_window_is_a_singleton_that_ends_at_the_maximum_timestamp() -> None:
     assert GlobalWindow() is GLOBAL_WINDOW
     assert GLOBAL_WINDOW.end.micros == MAX_MICROS
     assert GLOBAL_WINDOW.max_timestamp().micros == MAX_MICROS - 1
     assert sorted([GLOBAL_WINDOW, GLOBAL_WINDOW]) == [GLOBAL_WINDOW, GLOBAL_WINDOW]
 
 
-def test_a_window_of_an_authors_own_needs_only_an_end() -> None:
+def test_a_user_defined_window_needs_only_an_end() -> None:
     trip = Trip(Timestamp(60), "ann")
     assert trip.max_timestamp() == Timestamp(micros=60 * S - 1)
     assert window_end(trip) == 60 * S
@@ -137,14 +137,14 @@ def test_a_window_of_an_authors_own_needs_only_an_end() -> None:
 
 
 @given(st.tuples(near_ends, near_ends).filter(lambda p: p[0] < p[1]), st.tuples(near_ends, near_ends))
-def test_encoded_intervals_sort_as_the_windows_and_decode_to_them(a: tuple[int, int], b: tuple[int, int]) -> None:
+def test_encoded_intervals_sort_like_the_windows_and_decode_to_them(a: tuple[int, int], b: tuple[int, int]) -> None:
     one, other = IntervalWindow.of_micros(*a), IntervalWindow.of_micros(*b)
     assert decode_window(encode_window(one)) == one
     assert (encode_window(one) < encode_window(other)) == (one < other)
     assert (encode_window(one) == encode_window(other)) == (one == other)
 
 
-def test_equal_windows_of_an_authors_own_encode_equally() -> None:
+def test_equal_user_defined_windows_have_equal_encodings() -> None:
     shared = "".join(["a", "nn"])
     a, b = (Trip(Timestamp(5), shared), shared), (Trip(Timestamp(5), "ann"), "".join(["an", "n"]))
     assert encode_window(a[0]) == encode_window(b[0])
@@ -153,7 +153,7 @@ def test_equal_windows_of_an_authors_own_encode_equally() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x09", b"\x01abc", b"\x00\x00"])
-def test_bytes_that_are_no_window_are_refused(data: bytes) -> None:
+def test_invalid_encodings_of_windows_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="is not an encoded window"):
         decode_window(data)
 
@@ -175,7 +175,7 @@ def test_fixed_windows_use_floor_modulo_and_the_offset() -> None:
     assert backward(0) == (-3 * S, 7 * S)
 
 
-def test_bounds_saturate_at_the_ends_of_time() -> None:
+def test_bounds_saturate_at_the_minimum_and_maximum_timestamp() -> None:
     fixed = assign_bounds(FixedWindows(3600))
     assert fixed(MIN_MICROS)[0][0] == MIN_MICROS
     assert fixed(MAX_MICROS - 2)[0][1] == MAX_MICROS
@@ -200,7 +200,7 @@ def test_cumulative_windows_share_a_start_and_grow() -> None:
 
 
 @given(st.integers(1, 50), st.integers(-49, 49), st.lists(near_ends, min_size=1))
-def test_fixed_windows_hold_their_timestamp_and_tile(size: int, offset: int, stamps: list[int]) -> None:
+def test_fixed_windows_contain_their_timestamp_and_tile(size: int, offset: int, stamps: list[int]) -> None:
     offset %= size
     one = single_window(FixedWindows(micros(size), micros(offset)))
     assert one is not None
@@ -214,7 +214,7 @@ def test_fixed_windows_hold_their_timestamp_and_tile(size: int, offset: int, sta
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(-39, 39), st.lists(near_ends, min_size=1))
-def test_sliding_windows_are_those_a_brute_force_search_finds(
+def test_sliding_windows_equal_those_of_a_brute_force_search(
     size: int, period: int, offset: int, stamps: list[int]
 ) -> None:
     offset = offset % period - (period if offset < 0 and offset % period else 0)
@@ -240,13 +240,13 @@ def test_sliding_windows_are_those_a_brute_force_search_finds(
     ids=repr,
 )
 @given(stamps=st.lists(st.integers(-20, 20), min_size=2))
-def test_the_element_before_does_not_change_what_the_next_one_gets(assigner: Any, stamps: list[int]) -> None:
+def test_the_windows_of_an_element_do_not_depend_on_the_previous_one(assigner: Any, stamps: list[int]) -> None:
     windows = assign_bounds(assigner)
     assert [windows(ts) for ts in stamps] == [assign_bounds(assigner)(ts) for ts in stamps]
 
 
 @given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 100), st.lists(near_ends, min_size=1))
-def test_cumulative_windows_are_those_a_brute_force_search_finds(
+def test_cumulative_windows_equal_those_of_a_brute_force_search(
     step: int, times: int, offset: int, stamps: list[int]
 ) -> None:
     size = step * times
@@ -255,7 +255,7 @@ def test_cumulative_windows_are_those_a_brute_force_search_finds(
     for ts in stamps:
         (start,) = [s for s in range(ts - size + 1, ts + 1) if (s - offset) % size == 0]
         expected = [(start, start + k * step) for k in range(1, times + 1) if start + k * step > ts]
-        # Ends that saturate to one are one window.
+        # Ends that saturate to the same value are one window.
         saturated = [(max(s, MIN_MICROS), min(e, MAX_MICROS)) for s, e in expected]
         assert windows(ts) == tuple(dict.fromkeys(saturated))
 
@@ -274,7 +274,7 @@ def test_cumulative_windows_are_those_a_brute_force_search_finds(
     ids=lambda a: a.kind,
 )
 @given(ts=settable)
-def test_each_timestamp_lies_in_each_of_its_windows(assigner: Any, ts: int) -> None:
+def test_each_timestamp_is_inside_each_of_its_windows(assigner: Any, ts: int) -> None:
     bounds = assign_bounds(assigner)(ts)
     assert bounds
     assert all(start <= ts < end for start, end in bounds)
@@ -284,24 +284,24 @@ def test_each_timestamp_lies_in_each_of_its_windows(assigner: Any, ts: int) -> N
     assert [w.end.micros for w in objects] == [end for _, end in bounds]
 
 
-def test_global_windows_give_the_global_window() -> None:
+def test_global_windows_assign_the_global_window() -> None:
     assert assign_bounds(GlobalWindows())(5) == (GLOBAL_BOUNDS,)
     assert assign(GlobalWindows())(5, None) == (GLOBAL_WINDOW,)
 
 
-def test_before_the_landmark_there_is_no_window() -> None:
+def test_timestamps_before_the_landmark_have_no_window() -> None:
     windows = assign_windows(GlobalWindowsSince(10))
     assert windows(10 * S - 1) == ()
     assert windows(10 * S) == (GLOBAL_WINDOW,)
 
 
-def test_only_fixed_and_calendar_windows_are_single() -> None:
+def test_only_fixed_and_calendar_windows_assign_a_single_window() -> None:
     assert single_window(SlidingWindows(10, 10)) is None
     assert single_window(GlobalWindows()) is None
     assert single_window(CalendarWindows.days()) is not None
 
 
-def test_durations_are_taken_in_all_forms() -> None:
+def test_durations_are_accepted_in_all_forms() -> None:
     assert FixedWindows(60) == FixedWindows(timedelta(minutes=1)) == FixedWindows(Duration(60)) == FixedWindows(60.0)
     assert FixedWindows(60).size == Duration(60)
     assert FixedWindows(60) != FixedWindows(60, offset=1)
@@ -328,7 +328,7 @@ def test_durations_are_taken_in_all_forms() -> None:
         (lambda: Sessions("x"), "Sessions: gap must be a duration"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_arguments_are_refused_naming_the_class_and_the_argument(make: Any, message: str) -> None:
+def test_the_error_of_an_invalid_argument_names_the_class_and_the_argument(make: Any, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         make()
 
@@ -342,7 +342,7 @@ def test_touching_sessions_do_not_merge() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)).map(lambda p: (p[0], p[0] + p[1])), max_size=12))
-def test_merged_sessions_are_the_connected_groups_of_overlapping_ones(bounds: list[tuple[int, int]]) -> None:
+def test_merged_sessions_are_the_connected_groups_of_overlapping_sessions(bounds: list[tuple[int, int]]) -> None:
     groups: list[list[tuple[int, int]]] = []
     for one in bounds:
         near = [g for g in groups if any(one[0] < end and start < one[1] for start, end in g)]
@@ -378,7 +378,7 @@ def test_after_a_grouping_only_merging_assigners_are_marked() -> None:
         assign(Merged(Sessions(5)))
 
 
-def test_facts_of_assigners() -> None:
+def test_assigners_tell_whether_they_merge_windows_or_assign_the_global_window() -> None:
     assert is_merging(Sessions(5))
     assert not is_merging(FixedWindows(5))
     assert is_global_assigner(GlobalWindows())
@@ -389,7 +389,7 @@ def test_facts_of_assigners() -> None:
         merge_windows(FixedWindows(5))
 
 
-# ---- assigners of an author's own
+# ---- user-defined assigners
 
 
 def test_an_authors_assigner_sees_timestamp_and_element() -> None:
@@ -407,13 +407,13 @@ def test_an_assigner_that_defines_merge_merges() -> None:
     assert merge([window(10, 20), window(0, 10), window(30, 40)]) == [(window(0, 20), (window(0, 10), window(10, 20)))]
 
 
-def test_assigners_of_an_authors_own_are_equal_by_identity() -> None:
-    mine = PerDriver()
-    assert as_assigner(mine) == as_assigner(mine)
-    assert as_assigner(mine) != as_assigner(PerDriver())
+def test_user_defined_assigners_are_equal_by_identity() -> None:
+    assigner = PerDriver()
+    assert as_assigner(assigner) == as_assigner(assigner)
+    assert as_assigner(assigner) != as_assigner(PerDriver())
 
 
-def test_windows_an_author_gives_come_in_order_and_once() -> None:
+def test_windows_from_an_authors_assigner_are_sorted_and_unique() -> None:
     class Two(WindowAssigner):
         def assign(self, timestamp: Timestamp, element: Any) -> Iterable[BoundedWindow]:
             return (window(0, 20), window(0, 10), window(0, 20))
@@ -425,7 +425,7 @@ def test_windows_an_author_gives_come_in_order_and_once() -> None:
     ("gives", "message"),
     [("noon", "'noon' is not a window"), (None, "None is not a window")],
 )
-def test_what_is_no_window_is_refused(gives: Any, message: str) -> None:
+def test_a_value_that_is_no_window_is_refused(gives: Any, message: str) -> None:
     class Wrong(WindowAssigner):
         def assign(self, timestamp: Timestamp, element: Any) -> Iterable[BoundedWindow]:
             return [gives]
@@ -434,7 +434,7 @@ def test_what_is_no_window_is_refused(gives: Any, message: str) -> None:
         assign(as_assigner(Wrong()))(0, None)
 
 
-def test_a_window_without_order_is_refused() -> None:
+def test_windows_that_cannot_be_ordered_are_refused() -> None:
     @dataclass(frozen=True)
     class Unordered(BoundedWindow):
         end: Timestamp
@@ -456,7 +456,7 @@ def test_a_window_without_order_is_refused() -> None:
         ([(window(5, 15), [window(0, 10)])], "list that window among the parts it replaces"),
     ],
 )
-def test_a_merge_that_does_not_add_up_is_refused(pairs: Any, message: str) -> None:
+def test_an_inconsistent_merge_is_refused(pairs: Any, message: str) -> None:
     class Wrong(Widen):
         def merge(self, windows: Sequence[Any]) -> Iterable[tuple[Any, Iterable[Any]]]:
             return pairs  # type: ignore[no-any-return]
@@ -465,7 +465,7 @@ def test_a_merge_that_does_not_add_up_is_refused(pairs: Any, message: str) -> No
         merge_windows(as_assigner(Wrong()))([window(0, 10), window(5, 15)])
 
 
-def test_a_class_in_place_of_an_assigner_is_explained() -> None:
+def test_the_error_of_a_class_in_place_of_an_assigner_explains_it() -> None:
     with pytest.raises(BuildError, match=r"not by the class PerDriver: write PerDriver\(\.\.\.\)"):
         as_assigner(PerDriver)  # type: ignore[arg-type]
     with pytest.raises(BuildError, match="60 does not assign windows"):

@@ -19,13 +19,13 @@ ZONES = [
     "UTC",
     "Europe/Paris",
     "America/New_York",
-    "America/Havana",  # clocks change at midnight, and show it twice
+    "America/Havana",  # clocks go back at midnight, which occurs twice
     "America/Asuncion",  # midnight skipped in spring
     "America/St_Johns",  # clocks changed at 00:01, back over midnight
     "America/Toronto",  # 1919: clocks jumped from 23:30 to 00:30
     "Asia/Tehran",
     "Australia/Lord_Howe",
-    "Pacific/Apia",  # left out 2011-12-30
+    "Pacific/Apia",  # skipped 2011-12-30
     "Africa/Casablanca",
 ]
 
@@ -45,7 +45,7 @@ def window_of(assigner: CalendarWindows, ts: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("assigner", "at", "start", "end"),
+    ("assigner", "time", "start", "end"),
     [
         (CalendarWindows.days(), "1970-01-01T05:00", "1970-01-01", "1970-01-02"),
         (CalendarWindows.days(3), "1969-12-31T05:00", "1969-12-29", "1970-01-01"),
@@ -60,11 +60,11 @@ def window_of(assigner: CalendarWindows, ts: int) -> tuple[int, int]:
         (CalendarWindows.years(100), "2024-01-01", "1970-01-01", "2070-01-01"),
     ],
 )
-def test_periods_are_counted_from_1970(assigner: CalendarWindows, at: str, start: str, end: str) -> None:
-    assert window_of(assigner, instant(at)) == (instant(start), instant(end))
+def test_periods_are_counted_from_1970(assigner: CalendarWindows, time: str, start: str, end: str) -> None:
+    assert window_of(assigner, instant(time)) == (instant(start), instant(end))
 
 
-def test_a_day_is_as_long_as_the_zone_makes_it() -> None:
+def test_the_length_of_a_day_depends_on_the_time_zone() -> None:
     hours = [
         (end - start) / 3_600e6
         for day in ("2024-03-30", "2024-03-31", "2024-10-27")
@@ -77,24 +77,24 @@ def test_a_start_in_a_gap_is_the_end_of_the_gap() -> None:
     day = CalendarWindows.days(1, "America/Asuncion")
     start, _ = window_of(day, instant("2023-10-01T12:00", "America/Asuncion"))
     assert local(start, "America/Asuncion") == "2023-10-01T01:00:00"
-    # Here the gap reaches from 23:30 over midnight.
+    # This gap starts at 23:30 and includes midnight.
     start, _ = window_of(CalendarWindows.days(1, "America/Toronto"), instant("1919-03-31T12:00", "America/Toronto"))
     assert local(start, "America/Toronto") == "1919-03-31T00:30:00"
     assert local(start - 1, "America/Toronto") == "1919-03-30T23:29:59.999999"
 
 
-def test_a_midnight_shown_twice_starts_the_day_the_first_time() -> None:
+def test_a_midnight_that_occurs_twice_starts_the_day_the_first_time() -> None:
     start, end = window_of(CalendarWindows.days(1, "America/Havana"), instant("2023-11-05T12:00", "America/Havana"))
     assert local(start, "America/Havana") == "2023-11-05T00:00:00"
     assert (end - start) / 3_600e6 == 25
-    # Clocks that go back over midnight reach the old date again; the new day has begun for good.
+    # Clocks that go back across midnight show the old date again, but the new day has begun.
     start, _ = window_of(CalendarWindows.days(1, "America/St_Johns"), instant("2006-10-29T12:00", "America/St_Johns"))
-    again = start + 30 * 60 * 1_000_000
-    assert local(again, "America/St_Johns").startswith("2006-10-28T23:")
-    assert window_of(CalendarWindows.days(1, "America/St_Johns"), again)[0] == start
+    second_midnight = start + 30 * 60 * 1_000_000
+    assert local(second_midnight, "America/St_Johns").startswith("2006-10-28T23:")
+    assert window_of(CalendarWindows.days(1, "America/St_Johns"), second_midnight)[0] == start
 
 
-def test_a_day_the_zone_left_out_has_no_instant() -> None:
+def test_a_day_that_the_time_zone_skipped_has_no_window() -> None:
     day = CalendarWindows.days(1, "Pacific/Apia")
     before = window_of(day, instant("2011-12-29T12:00", "Pacific/Apia"))
     after = window_of(day, instant("2011-12-31T12:00", "Pacific/Apia"))
@@ -141,12 +141,12 @@ def test_windows_tile_time_around_every_change_of_clocks(data: Any, zone: str, m
     assert window_of(assigner, start) == window_of(assigner, end - 1) == (start, end)
     assert window_of(assigner, end)[0] == end
     assert window_of(assigner, start - 1)[1] == start
-    # A start is the first instant whose clock shows its midnight or later: just before it the clock shows less.
+    # A window starts at the first instant whose local time is midnight or later; before it, local time is earlier.
     assert local(start - 1, zone) < local(start, zone) or local(start, zone)[11:] == "00:00:00"
 
 
 @given(ts=st.integers(MIN_MICROS, MAX_MICROS - 2), zone=st.sampled_from(ZONES), make=st.sampled_from(ASSIGNERS))
-def test_windows_tile_time_beyond_the_years_that_datetime_knows(ts: int, zone: str, make: Any) -> None:
+def test_windows_tile_time_beyond_the_range_of_datetime(ts: int, zone: str, make: Any) -> None:
     window = single_window(make(1, zone))
     assert window is not None
     start, end = window(ts)
@@ -157,13 +157,13 @@ def test_windows_tile_time_beyond_the_years_that_datetime_knows(ts: int, zone: s
 
 
 @given(stamps=st.lists(st.integers(-(10**15), 10**16), min_size=2), zone=st.sampled_from(ZONES))
-def test_what_came_before_does_not_change_a_window(stamps: list[int], zone: str) -> None:
+def test_a_window_does_not_depend_on_previous_elements(stamps: list[int], zone: str) -> None:
     window = single_window(CalendarWindows.months(1, zone))
     assert window is not None
     assert [window(ts) for ts in stamps] == [window_of(CalendarWindows.months(1, zone), ts) for ts in stamps]
 
 
-def test_a_zone_is_given_by_name_or_object() -> None:
+def test_a_time_zone_is_given_by_name_or_as_an_object() -> None:
     assert CalendarWindows.days(1, ZoneInfo("Asia/Tokyo")) == CalendarWindows.days(1, "Asia/Tokyo")
     assert CalendarWindows.days(1, UTC) == CalendarWindows.days()
     assert CalendarWindows("days", 2, "Asia/Tokyo").timezone == "Asia/Tokyo"
@@ -180,6 +180,6 @@ def test_a_zone_is_given_by_name_or_object() -> None:
         (lambda: CalendarWindows("eons"), "unit must be 'days' or 'weeks' or 'months' or 'years', not 'eons'"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_arguments_are_refused(make: Any, message: str) -> None:
+def test_invalid_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         make()

@@ -34,7 +34,7 @@ def test_keep_last_keeps_the_last_arrivals() -> None:
     assert keep(KeepLast(5))(["a", "b"], [0, 0]) == [0, 1]
 
 
-def test_keep_recent_is_strict_and_goes_by_timestamps_not_arrival() -> None:
+def test_keep_recent_is_strict_and_uses_timestamps_not_arrival() -> None:
     assert keep(KeepRecent(10))(["a", "b", "c"], [20 * S, 10 * S, 10 * S + 1]) == [0, 2]
 
 
@@ -47,17 +47,17 @@ def test_keep_within_delta_compares_with_the_last_arrival_strictly() -> None:
     [KeepLast(1), KeepRecent(1), KeepWithinDelta(1, lambda a, b: 0), as_evictor(KeepLarge())],
     ids=lambda evictor: type(evictor).__name__,
 )
-def test_nothing_is_kept_of_nothing(evictor: Any) -> None:
+def test_evictors_accept_empty_windows(evictor: Any) -> None:
     assert keep(evictor)([], []) == []
 
 
 @given(st.lists(st.integers(-50, 50)), st.integers(1, 60))
-def test_keep_recent_keeps_the_greatest_timestamp_and_what_is_near_it(stamps: list[int], length: int) -> None:
+def test_keep_recent_keeps_the_maximum_timestamp_and_those_near_it(stamps: list[int], length: int) -> None:
     kept = keep(KeepRecent(Duration(micros=length)))(stamps, stamps)
     assert kept == [i for i, ts in enumerate(stamps) if max(stamps) - ts < length]
 
 
-def test_an_authors_evictor_gives_positions_and_arrival_order_stays() -> None:
+def test_an_authors_evictor_returns_positions_and_arrival_order_is_kept() -> None:
     evictor = as_evictor(KeepLarge())
     assert isinstance(evictor, CustomEvictor)
     assert evictor.when == "after"
@@ -65,7 +65,7 @@ def test_an_authors_evictor_gives_positions_and_arrival_order_stays() -> None:
 
 
 @pytest.mark.parametrize("position", [2, -1, "a", True])
-def test_a_position_that_is_not_there_is_refused(position: Any) -> None:
+def test_a_nonexistent_position_is_refused(position: Any) -> None:
     class Wrong(Evictor):
         def keep(self, elements: Sequence[tuple[Any, Timestamp]]) -> Iterable[int]:
             return [position]
@@ -86,6 +86,6 @@ def test_a_position_that_is_not_there_is_refused(position: Any) -> None:
         (lambda: as_evictor(100), "100 is not an evictor"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_arguments_are_refused(make: Any, message: str) -> None:
+def test_invalid_arguments_are_refused(make: Any, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         make()

@@ -65,7 +65,7 @@ class Mine(WindowAssigner):
         return [IntervalWindow(timestamp, timestamp + 1)]
 
 
-# ---- what is built
+# ---- building strategies
 
 
 def test_by_default_a_window_fires_on_time_and_accumulates() -> None:
@@ -75,16 +75,16 @@ def test_by_default_a_window_fires_on_time_and_accumulates() -> None:
     assert build_strategy(GlobalWindows()) == GLOBAL_DEFAULT
 
 
-def test_the_default_trigger_may_be_told_to_discard() -> None:
+def test_the_default_trigger_may_discard() -> None:
     assert build_strategy(FixedWindows(60), accumulation=DISCARDING).accumulation is DISCARDING
 
 
-def test_the_papers_example_is_accepted() -> None:
+def test_the_example_of_the_dataflow_paper_is_accepted() -> None:
     strategy = build_strategy(GlobalWindows(), Repeatedly(AfterCount(1000)), KeepLast(100), ACCUMULATING)
     assert strategy.evictor == KeepLast(100)
 
 
-def test_window_into_inherits_only_lateness_and_that_unless_given() -> None:
+def test_window_into_inherits_only_the_lateness_unless_it_is_given() -> None:
     before = build_strategy(
         Sessions(5),
         AfterWatermark(late=AfterCount(1)),
@@ -98,10 +98,10 @@ def test_window_into_inherits_only_lateness_and_that_unless_given() -> None:
     assert build_strategy(FixedWindows(10), allowed_lateness=0, inherited=before).allowed_lateness == Duration(0)
 
 
-# ---- what is refused
+# ---- refused strategies
 
 
-def test_accumulation_must_be_said_when_a_trigger_can_fire_more_than_once() -> None:
+def test_accumulation_must_be_given_if_a_trigger_can_fire_more_than_once() -> None:
     with pytest.raises(BuildError, match=r"can fire more than once per window: .*tg.DISCARDING .*tg.ACCUMULATING"):
         build_strategy(FixedWindows(60), AfterWatermark(early=AfterCount(1)))
     with pytest.raises(BuildError, match="can fire more than once"):
@@ -126,7 +126,7 @@ def test_an_inherited_lateness_counts_for_the_rule_of_unsafe_triggers() -> None:
         build_strategy(FixedWindows(60), AfterWatermark(), inherited=late)
 
 
-def test_the_global_window_has_no_time_to_be_late_in() -> None:
+def test_allowed_lateness_makes_no_trigger_unsafe_in_the_global_window() -> None:
     assert build_strategy(GlobalWindows(), AfterWatermark(), allowed_lateness=5).trigger == AfterWatermark()
 
 
@@ -149,12 +149,12 @@ def test_after_delta_with_merging_windows_is_refused() -> None:
         ({"timestamp_combiner": "latest"}, r"must be one of tg.TimestampCombiner \(END_OF_WINDOW, EARLIEST, LATEST\)"),
     ],
 )
-def test_a_part_of_the_wrong_kind_is_refused(parts: dict[str, Any], message: str) -> None:
+def test_a_component_of_the_wrong_type_is_refused(parts: dict[str, Any], message: str) -> None:
     with pytest.raises(BuildError, match=message):
         build_strategy(FixedWindows(60), **parts)
 
 
-def test_what_assigns_no_windows_is_refused() -> None:
+def test_a_value_that_is_no_assigner_is_refused() -> None:
     with pytest.raises(BuildError, match="not by the class FixedWindows"):
         build_strategy(FixedWindows)  # type: ignore[arg-type]
     with pytest.raises(BuildError, match="not by the class CountWindows"):
@@ -175,7 +175,7 @@ def test_what_assigns_no_windows_is_refused() -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_preset_is_a_whole_strategy_that_stamps_the_latest(
+def test_a_preset_is_a_complete_strategy_with_the_latest_timestamp(
     preset: Any, assigner: Any, trigger: Any, accumulation: Any, evictor: Any
 ) -> None:
     expected = WindowingStrategy(
@@ -189,7 +189,7 @@ def test_a_preset_is_a_whole_strategy_that_stamps_the_latest(
             build_strategy(preset, **{name: value})
 
 
-def test_count_windows_may_drop_the_leftovers() -> None:
+def test_count_windows_may_drop_incomplete_windows() -> None:
     strategy = build_strategy(CountWindows(5, partial="drop"), timestamp_combiner=TimestampCombiner.EARLIEST)
     assert (strategy.partial, strategy.timestamp_combiner) == ("drop", TimestampCombiner.EARLIEST)
     assert after_grouping(strategy).partial == "emit"
@@ -207,15 +207,15 @@ def test_count_windows_may_drop_the_leftovers() -> None:
         (lambda: LandmarkWindows(0, 0), "LandmarkWindows: every must be longer than 0"),
     ],
 )
-def test_bad_presets_are_refused(make: Any, message: str) -> None:
+def test_invalid_presets_are_refused(make: Any, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         make()
 
 
-# ---- what follows
+# ---- strategies downstream
 
 
-def test_after_a_grouping_windows_are_merged_the_trigger_continues_and_nothing_is_evicted() -> None:
+def test_after_a_grouping_windows_are_merged_the_trigger_continues_and_no_evictor_is_left() -> None:
     before = build_strategy(
         Sessions(5),
         AfterWatermark(AfterProcessingTime(5), AfterCount(3)),
@@ -248,7 +248,7 @@ def test_flattened_inputs_need_equal_assigners_and_triggers() -> None:
     assert "their triggers differ" in triggers
 
 
-def test_what_shows_in_panes_has_to_be_equal_in_flattened_inputs() -> None:
+def test_properties_visible_in_panes_must_be_equal_in_flattened_inputs() -> None:
     early = AfterWatermark(early=AfterCount(1))
     adding = build_strategy(FixedWindows(60), early, accumulation=ACCUMULATING)
     reason = compatible(adding, build_strategy(FixedWindows(60), early, accumulation=DISCARDING))
@@ -268,7 +268,7 @@ def test_flattened_inputs_wait_for_late_data_as_long_as_any_of_them() -> None:
         assert together(order) == parts[1]
 
 
-def test_why_windows_differ_says_what_to_do() -> None:
+def test_the_reason_why_windows_differ_says_what_to_do() -> None:
     sessions = build_strategy(Sessions(5))
     reason = compatible(sessions, after_grouping(sessions))
     assert reason is not None
@@ -298,7 +298,7 @@ def test_windows_that_merge_are_refused_as_side_inputs_and_under_state() -> None
     assert why_not_stateful(after_grouping(sessions)) is None
 
 
-def test_when_a_window_can_emit_twice() -> None:
+def test_can_fire_twice_tells_whether_a_window_can_emit_more_than_once() -> None:
     assert not can_fire_twice(build_strategy(FixedWindows(5)))
     assert can_fire_twice(build_strategy(FixedWindows(5), allowed_lateness=1))
     assert not can_fire_twice(build_strategy(GlobalWindows(), allowed_lateness=1))
@@ -309,7 +309,7 @@ def test_when_a_window_can_emit_twice() -> None:
 # ---- panes
 
 
-def test_elements_no_grouping_touched_carry_the_pane_unknown_only_one() -> None:
+def test_elements_before_any_grouping_have_the_only_pane_of_unknown_timing() -> None:
     assert PaneInfo(True, True, Timing.UNKNOWN, 0, 0) == NO_PANE
     assert hash(pickle.loads(pickle.dumps(NO_PANE))) == hash(NO_PANE)
     with pytest.raises(AttributeError):

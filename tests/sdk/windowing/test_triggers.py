@@ -96,12 +96,12 @@ triggers = st.recursive(st.sampled_from(LEAVES), grow, max_leaves=6)
     ],
     ids=repr,
 )
-def test_the_continuation_is_the_one_of_the_table(trigger: Trigger, expected: Trigger) -> None:
+def test_the_continuation_of_each_trigger_is_that_of_the_table(trigger: Trigger, expected: Trigger) -> None:
     assert continuation(trigger) == expected
 
 
 @given(triggers)
-def test_a_continuation_holds_no_code_of_the_authors_and_is_its_own_continuation(trigger: Trigger) -> None:
+def test_a_continuation_contains_no_author_code_and_is_its_own_continuation(trigger: Trigger) -> None:
     once = continuation(trigger)
     assert "UserFn" not in repr(once)
     assert not contains_delta(once)
@@ -195,11 +195,11 @@ def test_which_triggers_can_fire_more_than_once(trigger: Trigger, several: bool)
     ],
     ids=repr,
 )
-def test_which_triggers_can_fire_before_the_end_of_time(trigger: Trigger, before: bool) -> None:
+def test_which_triggers_can_fire_before_the_maximum_timestamp(trigger: Trigger, before: bool) -> None:
     assert can_fire_before_end_of_time(trigger) is before
 
 
-def test_data_driven_triggers_are_those_that_look_at_elements() -> None:
+def test_data_driven_triggers_are_those_that_inspect_elements() -> None:
     late = AfterWatermark(early=EveryProcessingTime(5), late=ONE)
     assert is_data_driven(late)
     assert not is_data_driven(late, late=False)
@@ -210,7 +210,7 @@ def test_data_driven_triggers_are_those_that_look_at_elements() -> None:
 
 
 @given(triggers)
-def test_what_never_finishes_is_never_unsafe(trigger: Trigger) -> None:
+def test_a_trigger_that_never_finishes_is_never_unsafe(trigger: Trigger) -> None:
     if never_finishes(trigger):
         assert can_finish_before_expiry(trigger, 10**15) is None
     else:
@@ -247,24 +247,24 @@ def test_only_the_last_of_after_each_may_never_finish() -> None:
         (lambda: ONE.or_finally(5), "or_finally: 5 is not a trigger"),  # type: ignore[arg-type]
     ],
 )
-def test_bad_arguments_are_refused_naming_the_trigger_and_the_argument(make: Any, message: str) -> None:
+def test_the_error_of_an_invalid_argument_names_the_trigger_and_the_argument(make: Any, message: str) -> None:
     with pytest.raises(BuildError, match=message):
         make()
 
 
-def test_every_trigger_has_a_kind_of_its_own() -> None:
+def test_every_trigger_has_a_unique_kind() -> None:
     kinds = [next(f.default for f in fields(cls) if f.name == "kind") for cls in get_args(Trigger)]
     assert len(set(kinds)) == len(kinds) == 14
 
 
 @given(triggers)
-def test_triggers_are_values_that_can_be_rebuilt(trigger: Trigger) -> None:
+def test_a_copied_trigger_is_equal_to_the_original(trigger: Trigger) -> None:
     assert hash(replace(trigger)) == hash(trigger)
     assert replace(trigger) == trigger
     assert all(part is not None for part in parts_of(trigger))
 
 
-def test_triggers_read_as_they_are_written() -> None:
+def test_triggers_are_printed_as_they_are_written() -> None:
     assert AfterProcessingTime(5).delay == Duration(5)
     trigger = AfterWatermark(early=AfterAny(AfterCount(5), EveryProcessingTime(60)).or_finally(Never()))
     assert repr(trigger) == (
