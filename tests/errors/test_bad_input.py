@@ -1,4 +1,4 @@
-"""Messages about bad files, flags and compiled pipelines, word for word."""
+"""The exact messages about bad files, flags and compiled pipelines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def reading(path: Path) -> Callable[[tg.Pipeline], Any]:
     return lambda p: p | "read" >> tg.io.ReadFromText(path) | tg.Map(len)
 
 
-def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported_when_the_pipeline_is_built(tmp_path: Path) -> None:
     (tmp_path / "sales.txt").touch()
     assert error_message(reading(tmp_path / "sale.txt")) == (
         f"BuildError: no file matches '{tmp_path}/sale.txt': looked in {tmp_path}; there is sales.txt. "
@@ -29,7 +29,7 @@ def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> No
     )
 
 
-def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
+def test_a_truncated_gzip_file_is_reported_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_bytes(gzip.compress(bytes(range(256)) * 40, mtime=0)[:60])
     assert error_message(reading(path)) == (
@@ -38,7 +38,7 @@ def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
     )
 
 
-def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
+def test_an_invalid_gzip_file_is_reported_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_text("plain text\n")
     assert error_message(reading(path)) == (
@@ -47,7 +47,7 @@ def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
     )
 
 
-def test_a_line_that_is_no_text_is_told_with_its_number_and_step(tmp_path: Path) -> None:
+def test_an_undecodable_line_is_reported_with_its_number_and_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt"
     path.write_bytes(b"first\ncaf\xe9 au lait\n")
     assert error_message(reading(path)) == (
@@ -61,7 +61,7 @@ ALARM = tg.EventTimer("alarm")
 
 
 class FailsOnTime(tg.DoFn):
-    """Stateful; raises in one of its methods."""
+    """A stateful DoFn that raises in one of its methods."""
 
     def __init__(self, method: str) -> None:
         self.method = method
@@ -86,13 +86,13 @@ class FailsOnTime(tg.DoFn):
 @pytest.mark.parametrize(
     ("method", "about"), [("process", "element: ('a', 1)"), ("ring", "key: 'a'"), ("leave", "key: 'a'")]
 )
-def test_an_exception_in_a_stateful_step_names_method_and_key(method: str, about: str) -> None:
+def test_the_error_of_a_stateful_step_names_the_method_and_the_key(method: str, about: str) -> None:
     assert error_message(lambda p: p | tg.Create([("a", 1)]) | "save" >> tg.ParDo(FailsOnTime(method))) == (
         f"UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling {method}\n  {about}"
     )
 
 
-# -- a compiled pipeline, at the command line
+# -- compiled pipelines on the command line
 
 
 @pytest.fixture
@@ -128,7 +128,7 @@ def test_a_pipeline_of_another_version_is_refused(compiled: Path) -> None:
     )
 
 
-def test_a_pipeline_that_was_edited_to_a_cycle_is_refused(compiled: Path) -> None:
+def test_a_pipeline_edited_to_contain_a_cycle_is_refused(compiled: Path) -> None:
     raw = json.loads(compiled.read_text())
     node = next(node for node in raw["nodes"] if node["label"] == "double")
     node["inputs"] = ["text"]
@@ -139,5 +139,5 @@ def test_a_pipeline_that_was_edited_to_a_cycle_is_refused(compiled: Path) -> Non
     )
 
 
-def test_an_unknown_flag_is_refused_with_the_nearest_name(compiled: Path) -> None:
+def test_an_unknown_flag_is_refused_with_the_most_similar_name(compiled: Path) -> None:
     assert refused("--chekcs", "all") == "error: unknown flag --chekcs: did you mean --checks?\n"

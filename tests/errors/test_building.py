@@ -1,4 +1,4 @@
-"""Messages about errors while a pipeline is built, word for word."""
+"""The exact messages about errors while a pipeline is built."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_lock_in_a_slot_is_found() -> None:
     )
 
 
-def test_a_lock_behind_another_function_says_through_which() -> None:
+def test_the_message_about_a_lock_captured_by_another_function_names_that_function() -> None:
     guard = threading.Lock()
 
     def inner(x: int) -> Any:
@@ -97,14 +97,14 @@ def test_a_lock_as_a_default_names_the_parameter() -> None:
     )
 
 
-def test_a_lock_kept_by_a_dofn_names_the_attribute() -> None:
+def test_a_lock_in_an_attribute_of_a_dofn_names_the_attribute() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.ParDo(Keeps(threading.Lock()))) == (
         "PicklingError: Keeps can't be pickled: self.kept is of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'ParDo(Keeps)', applied at HERE"
     )
 
 
-def test_a_lock_as_extra_argument_is_named_by_its_place() -> None:
+def test_a_lock_as_extra_argument_is_named_by_its_position() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "extra" >> tg.Map(lambda x, a, b: x, 1, A_LOCK)) == (
         "PicklingError: extra arguments can't be pickled: item [1] is of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'extra', applied at HERE"
@@ -139,7 +139,7 @@ def test_a_type_clash_between_steps_names_both_types() -> None:
     )
 
 
-def test_grouping_what_are_surely_no_pairs_is_refused() -> None:
+def test_grouping_elements_that_cannot_be_pairs_is_refused() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
         "TypeCheckError: GroupByKey takes pairs (key, value), but its input holds int: "
         "int given where tuple[Any, Any] is wanted. tg.WithKeys(fn) makes pairs, with the key that fn returns for an "
@@ -175,7 +175,7 @@ class Asks(tg.DoFn):
 
 @pytest.mark.parametrize("elements", [[1], ["ab"], [(1, 2, 3)], [None]], ids=repr)
 @pytest.mark.parametrize(
-    ("dofn", "what"),
+    ("dofn", "reason"),
     [
         (Remembers(), "has state or timers for each key"),
         (Waits(), "has state or timers for each key"),
@@ -184,32 +184,32 @@ class Asks(tg.DoFn):
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_a_step_that_needs_keys_is_refused_what_are_surely_no_pairs(
-    dofn: tg.DoFn, what: str, elements: list[Any]
+def test_a_step_that_needs_keys_refuses_elements_that_cannot_be_pairs(
+    dofn: tg.DoFn, reason: str, elements: list[Any]
 ) -> None:
     message = error_message(lambda p: p | tg.Create(elements) | "keyed" >> tg.ParDo(dofn))
     name = type(dofn).__name__
-    assert message.startswith(f"TypeCheckError: ParDo({name}) {what}, so it takes pairs (key, value), but its input")
+    assert message.startswith(f"TypeCheckError: ParDo({name}) {reason}, so it takes pairs (key, value), but its input")
     assert message.endswith(
         "tg.WithKeys(fn) makes pairs, with the key that fn returns for an element\n  in step 'keyed', applied at HERE"
     )
 
 
-def test_a_step_that_needs_keys_takes_pairs_and_what_may_be_some() -> None:
+def test_a_step_that_needs_keys_accepts_pairs_and_elements_that_may_be_pairs() -> None:
     p = tg.Pipeline()
     _ = p | "pairs" >> tg.Create([("a", 1)]) | "remember" >> tg.ParDo(Remembers())
     anything = p | "numbers" >> tg.Create([1]) | tg.Map(lambda n: n)
     assert isinstance(anything | "remember anything" >> tg.ParDo(Remembers()), tg.PCollection)
 
 
-def test_collections_of_two_pipelines_do_not_mix() -> None:
+def test_collections_of_two_pipelines_cannot_be_combined() -> None:
     other = tg.Pipeline() | tg.Create([1])
     assert error_message(lambda p: (p | tg.Create([1]), other) | tg.Flatten()) == (
         "BuildError: Flatten: PCollections of two different pipelines"
     )
 
 
-def test_a_label_that_is_taken_is_refused() -> None:
+def test_a_label_that_is_already_used_is_refused() -> None:
     def build(p: tg.Pipeline) -> None:
         ones = p | tg.Create([1])
         _ = ones | "text" >> tg.Map(str)
@@ -221,14 +221,14 @@ def test_a_label_that_is_taken_is_refused() -> None:
     )
 
 
-def test_iterating_a_collection_says_what_to_do_instead() -> None:
+def test_the_error_of_iterating_a_collection_says_what_to_do_instead() -> None:
     assert error_message(lambda p: list(p | tg.Create([1]))) == (
         "BuildError: PCollection('Create') can't be iterated: it exists only while the pipeline runs. "
         "Apply a transform, such as tg.Map(print)"
     )
 
 
-def test_what_is_no_transform_is_refused() -> None:
+def test_a_value_that_is_no_transform_is_refused() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | 5) == (  # type: ignore[operator]
         "BuildError: 5 is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection\n"
         "  applied at HERE"
@@ -256,7 +256,7 @@ def test_a_pipeline_without_steps_is_refused() -> None:
         (lambda p: p | tg.Create(5), "BuildError: Create takes an iterable of elements, not int"),
     ],
 )
-def test_arguments_that_make_no_step_are_refused(build: Any, message: str) -> None:
+def test_invalid_arguments_of_steps_are_refused(build: Any, message: str) -> None:
     assert error_message(build) == message
 
 
@@ -269,7 +269,7 @@ def test_a_function_that_takes_no_element_is_refused() -> None:
     )
 
 
-def test_without_type_checks_nothing_is_compared_while_building() -> None:
+def test_without_type_checks_types_are_not_compared_while_building() -> None:
     def text(element: int) -> str:
         return str(element)
 
@@ -285,7 +285,7 @@ def test_without_type_checks_nothing_is_compared_while_building() -> None:
 
 
 @pytest.mark.parametrize("exc_class", [3, "ValueError", (), (ValueError, 3), int])
-def test_what_dead_letters_catch_must_be_exceptions(exc_class: Any) -> None:
+def test_exc_class_must_be_exception_classes(exc_class: Any) -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.Map(str).with_exception_handling(exc_class=exc_class)) == (
         f"BuildError: exc_class is an exception class, or a tuple of them, not {exc_class!r}"
     )
@@ -310,7 +310,7 @@ def test_a_pipeline_in_a_closure_is_refused() -> None:
 
 
 @pytest.mark.parametrize("family", [tg.combiners.Count, tg.combiners.Count()])
-def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None:
+def test_the_error_of_a_family_of_steps_used_as_a_step_lists_its_steps(family: Any) -> None:
     assert error_message(lambda p: p | tg.Create([1]) | family) == (
         "BuildError: Count is a family of steps: "
         "write Count.Globally(...) or Count.PerKey(...) or Count.PerElement(...)\n  applied at HERE"
@@ -318,7 +318,7 @@ def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None
 
 
 @pytest.mark.parametrize("name", ["", 3, b"label"])
-def test_a_name_is_a_string_that_says_something(name: Any) -> None:
+def test_a_name_must_be_a_string_that_is_not_empty(name: Any) -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.Map(str, name=name)) == (
         f"BuildError: a label is a non-empty string, not {name!r}"
     )
@@ -332,11 +332,11 @@ def test_a_name_is_a_string_that_says_something(name: Any) -> None:
         ("dirct", f"there is no runner 'dirct'; there are: {RUNNERS}"),
     ],
 )
-def test_what_is_no_runner_is_refused(runner: Any, message: str) -> None:
+def test_an_invalid_runner_is_refused(runner: Any, message: str) -> None:
     assert error_message(lambda p: p | tg.Create([1]), runner) == f"OptionsError: {message}"
 
 
-def test_what_are_no_options_is_refused() -> None:
+def test_invalid_options_are_refused() -> None:
     options: Any = 3
     with pytest.raises(tg.OptionsError, match=r"^options are PipelineOptions, a dict, or a list of flags, not 3$"):
         tg.Pipeline(options=options) | tg.Create([1]) | tg.Map(str)
@@ -351,7 +351,7 @@ def test_an_async_function_is_refused() -> None:
 
 
 class LooksUp(tg.PTransform[tg.PCollection[int], tg.PCollection[int]]):
-    """Its `expand` raises, from a call of its own."""
+    """Its `expand` calls a function that raises."""
 
     def expand(self, input: tg.PCollection[int]) -> tg.PCollection[int]:
         return input | "before" >> tg.Map(abs) | table_of("sales")
@@ -366,28 +366,28 @@ def table_of(name: str) -> Any:
     raise ValueError(f"no table {name}")
 
 
-def test_an_exception_in_expand_names_the_composite_and_where_it_was_applied() -> None:
+def test_the_error_of_an_exception_in_expand_names_the_composite_and_where_it_was_applied() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "rates" >> LooksUp()) == (
         "ExpandError: ValueError: no table sales\n  in step 'rates', applied at HERE\n"
         "  while the pipeline was being built"
     )
 
 
-def test_an_exception_in_an_inner_expand_is_told_once_by_its_whole_label() -> None:
+def test_an_exception_in_an_inner_expand_is_reported_once_with_the_full_label() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "rates" >> Outer()) == (
         "ExpandError: ValueError: no table sales\n  in step 'rates/look up', applied at HERE\n"
         "  while the pipeline was being built"
     )
 
 
-def test_the_cause_of_an_error_in_expand_has_the_authors_frames_alone() -> None:
+def test_the_cause_of_an_error_in_expand_has_only_the_authors_frames() -> None:
     error = run_to_failure(lambda p: p | tg.Create([1]) | "rates" >> Outer())
     assert isinstance(error, tg.BuildError)
     assert isinstance(error.__cause__, ValueError)
     assert [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)] == ["expand", "table_of"]
 
 
-def test_an_exception_in_a_function_that_is_applied_names_it_too() -> None:
+def test_the_error_of_an_exception_in_an_applied_function_names_the_function() -> None:
     def rates(input: tg.PCollection[int]) -> Any:
         return input | table_of("rates")
 
@@ -397,7 +397,7 @@ def test_an_exception_in_a_function_that_is_applied_names_it_too() -> None:
     )
 
 
-def test_a_composite_without_expand_says_so() -> None:
+def test_a_composite_without_expand_is_refused() -> None:
     class Empty(tg.PTransform[Any, Any]):
         pass
 
@@ -407,7 +407,7 @@ def test_a_composite_without_expand_says_so() -> None:
     )
 
 
-def test_leaving_the_process_in_expand_leaves_it() -> None:
+def test_a_system_exit_in_expand_is_not_caught() -> None:
     def leave(input: tg.PCollection[int]) -> Any:
         raise SystemExit(3)
 
@@ -425,7 +425,7 @@ def test_a_pipeline_that_has_not_run_has_no_result() -> None:
 
 
 @pytest.mark.parametrize("step", [tg.Map, tg.FlatMap, tg.Filter])
-def test_a_function_of_key_and_value_is_told_of_the_steps_that_unpack_pairs(step: Any) -> None:
+def test_the_error_of_a_function_of_key_and_value_names_the_steps_that_unpack_pairs(step: Any) -> None:
     message = error_message(lambda p: p | tg.Create([("a", 1)]) | "pairs" >> step(lambda k, v: [k, v]))
     assert "missing a required argument: 'v'. An element is one argument" in message
     assert "tg.MapTuple or tg.FlatMapTuple unpacks it" in message
@@ -437,7 +437,7 @@ class AsksForWindow(tg.DoFn):
 
 
 @pytest.mark.parametrize(
-    ("step", "asked"),
+    ("step", "parameter"),
     [
         (tg.Map(lambda x, window: x), "window=tg.DoFn.WindowParam"),
         (tg.Map(lambda x, timestamp: x), "timestamp=tg.DoFn.TimestampParam"),
@@ -447,9 +447,9 @@ class AsksForWindow(tg.DoFn):
         (tg.ParDo(AsksForWindow()), "window=tg.DoFn.WindowParam"),
     ],
 )
-def test_a_parameter_named_after_what_is_injected_is_told_its_default(step: Any, asked: str) -> None:
+def test_the_error_of_a_parameter_named_after_an_injected_value_shows_its_default(step: Any, parameter: str) -> None:
     message = error_message(lambda p: p | tg.Create([1]) | "asks" >> step)
     first = message.partition("\n")[0]
-    assert first.endswith(f"'. Injection is requested by a default: write {asked}")
-    for part in asked.split(", "):
+    assert first.endswith(f"'. Injection is requested by a default: write {parameter}")
+    for part in parameter.split(", "):
         assert hasattr(tg.DoFn, part.rpartition(".")[2])

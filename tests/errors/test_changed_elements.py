@@ -1,4 +1,4 @@
-"""Elements that are changed in place, and what is no such thing: what `--checks` tell, word for word."""
+"""The exact messages of `--checks` about elements that were changed in place, and uses that are not reported."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ MANNERS = (
 )
 
 
-def changed(before: str, after: str, step: str) -> str:
-    """The whole message."""
+def changed_message(old: str, new: str, step: str) -> str:
+    """The complete message."""
     return (
-        f"CheckError: the step emitted an element that was changed afterwards from {before} to {after}, by this step "
+        f"CheckError: the step emitted an element that was changed afterwards from {old} to {new}, by this step "
         f"or by one that received it{MANNERS}\n  in step {step!r}, applied at HERE"
     )
 
@@ -38,43 +38,43 @@ def cleared(n: int) -> Iterator[list[int]]:
     buffer.clear()
 
 
-class Keeps(tg.DoFn):
-    """Gives the same list for every element, after it has added to it."""
+class EmitsItsBuffer(tg.DoFn):
+    """Adds each element to a list, and emits that same list every time."""
 
     def __init__(self) -> None:
         self.buffer: list[int] = []
 
     def process(self, element: int) -> Iterator[Any]:
         self.buffer.append(element)
-        yield self.given(element)
+        yield self.output_of(element)
 
-    def given(self, element: int) -> Any:
+    def output_of(self, element: int) -> Any:
         return self.buffer
 
 
-class KeepsInPairs(Keeps):
-    def given(self, element: int) -> Any:
+class EmitsItsBufferInPairs(EmitsItsBuffer):
+    def output_of(self, element: int) -> Any:
         return "a", self.buffer
 
 
-class KeepsStamped(Keeps):
-    def given(self, element: int) -> Any:
+class EmitsItsBufferTimestamped(EmitsItsBuffer):
+    def output_of(self, element: int) -> Any:
         return tg.TimestampedValue(self.buffer, element)
 
 
-class KeepsTagged(Keeps):
-    def given(self, element: int) -> Any:
+class EmitsItsBufferTagged(EmitsItsBuffer):
+    def output_of(self, element: int) -> Any:
         return tg.TaggedOutput("other", self.buffer)
 
 
-class GivesAtOnce(Keeps):
+class ReturnsItsBuffer(EmitsItsBuffer):
     def process(self, element: int) -> list[Any]:  # type: ignore[override]
         self.buffer.append(element)
         return [self.buffer]
 
 
-class AtTheEnd(tg.DoFn):
-    """Changes in finish_bundle what it has given before."""
+class ChangesInFinishBundle(tg.DoFn):
+    """Changes an emitted list in finish_bundle."""
 
     def __init__(self) -> None:
         self.buffer: list[int] = []
@@ -87,8 +87,8 @@ class AtTheEnd(tg.DoFn):
         self.buffer.append(9)
 
 
-class EndsWith(tg.DoFn):
-    """Changes in finish_bundle what it gives there."""
+class EmitsInFinishBundle(tg.DoFn):
+    """Changes a list in finish_bundle that it has emitted there."""
 
     def process(self, element: int) -> None:
         pass
@@ -109,23 +109,25 @@ TWO: Any = tg.Create([1, 2])
     [
         (ONE, lambda: tg.FlatMap(growing), "[0]", "[0, 1]"),
         (ONE, lambda: tg.FlatMap(cleared), "[2]", "[]"),
-        (TWO, lambda: tg.ParDo(Keeps()), "[1]", "[1, 2]"),
-        (TWO, lambda: tg.ParDo(GivesAtOnce()), "[1]", "[1, 2]"),
-        (TWO, lambda: tg.ParDo(KeepsInPairs()), "('a', [1])", "('a', [1, 2])"),
-        (TWO, lambda: tg.ParDo(KeepsStamped()), "[1]", "[1, 2]"),
-        (TWO, lambda: tg.ParDo(KeepsTagged()).with_outputs("other"), "[1]", "[1, 2]"),
-        (ONE, lambda: tg.ParDo(AtTheEnd()), "[2]", "[2, 9]"),
-        (ONE, lambda: tg.ParDo(EndsWith()), "[1]", "[1, 2]"),
+        (TWO, lambda: tg.ParDo(EmitsItsBuffer()), "[1]", "[1, 2]"),
+        (TWO, lambda: tg.ParDo(ReturnsItsBuffer()), "[1]", "[1, 2]"),
+        (TWO, lambda: tg.ParDo(EmitsItsBufferInPairs()), "('a', [1])", "('a', [1, 2])"),
+        (TWO, lambda: tg.ParDo(EmitsItsBufferTimestamped()), "[1]", "[1, 2]"),
+        (TWO, lambda: tg.ParDo(EmitsItsBufferTagged()).with_outputs("other"), "[1]", "[1, 2]"),
+        (ONE, lambda: tg.ParDo(ChangesInFinishBundle()), "[2]", "[2, 9]"),
+        (ONE, lambda: tg.ParDo(EmitsInFinishBundle()), "[1]", "[1, 2]"),
     ],
     ids=["grows", "cleared", "kept", "kept, in a list", "in pairs", "stamped", "tagged", "at the end", "of the end"],
 )
-def test_what_is_changed_after_it_was_given_names_the_step_and_both_values(
+def test_the_error_of_an_element_changed_after_it_was_emitted_names_the_step_and_both_values(
     source: Any, step: Callable[[], Any], before: str, after: str, checks: str
 ) -> None:
-    assert error_message(lambda p: p | source | "gather" >> step(), checks=checks) == changed(before, after, "gather")
+    assert error_message(lambda p: p | source | "gather" >> step(), checks=checks) == changed_message(
+        before, after, "gather"
+    )
 
 
-def test_a_function_that_gives_its_own_list_again_is_found() -> None:
+def test_a_function_that_returns_the_same_list_again_is_reported() -> None:
     def build(p: tg.Pipeline) -> None:
         seen: list[int] = []
 
@@ -135,18 +137,18 @@ def test_a_function_that_gives_its_own_list_again_is_found() -> None:
 
         _ = p | TWO | "gather" >> tg.Map(note) | tg.Map(len)
 
-    assert error_message(build) == changed("[1]", "[1, 2]", "gather")
+    assert error_message(build) == changed_message("[1]", "[1, 2]", "gather")
 
 
 @pytest.mark.parametrize("partial", [True, False])
-def test_dead_letters_do_not_hide_that_an_element_was_changed(partial: bool) -> None:
+def test_dead_letters_do_not_hide_a_changed_element(partial: bool) -> None:
     def build(p: tg.Pipeline) -> None:
         _ = p | ONE | "gather" >> tg.FlatMap(growing).with_exception_handling(partial=partial)
 
-    assert error_message(build) == changed("[0]", "[0, 1]", "gather")
+    assert error_message(build) == changed_message("[0]", "[0, 1]", "gather")
 
 
-def test_a_later_step_that_changes_what_it_got_long_ago_is_told_with_the_step_that_gave_it() -> None:
+def test_an_element_changed_much_later_by_another_step_is_reported_for_the_step_that_emitted_it() -> None:
     class Folds(tg.DoFn):
         def __init__(self) -> None:
             self.first: list[int] = []
@@ -158,11 +160,11 @@ def test_a_later_step_that_changes_what_it_got_long_ago_is_told_with_the_step_th
                 self.first += element
 
     build = lambda p: p | TWO | "lists" >> tg.Map(lambda x: [x]) | "fold" >> tg.ParDo(Folds())  # noqa: E731
-    assert error_message(build) == changed("[1]", "[1, 2]", "lists")
+    assert error_message(build) == changed_message("[1]", "[1, 2]", "lists")
 
 
-class KeepsByKey(tg.DoFn):
-    """Stateful, and gives the same list for every element of a key."""
+class StatefulBuffer(tg.DoFn):
+    """A stateful DoFn that emits the same list for every element."""
 
     SEEN = tg.BagStateSpec("seen")
 
@@ -174,8 +176,8 @@ class KeepsByKey(tg.DoFn):
         yield self.buffer
 
 
-class TimesOut(tg.DoFn):
-    """Changes in a timer's callback what it gives there."""
+class ChangesInTimer(tg.DoFn):
+    """Changes a list in a timer's callback that it has emitted there."""
 
     DUE = tg.EventTimer("due")
 
@@ -189,17 +191,17 @@ class TimesOut(tg.DoFn):
         buffer.append(2)
 
 
-@pytest.mark.parametrize("dofn", [KeepsByKey(), TimesOut()], ids=["process", "timer"])
-def test_a_stateful_step_that_changes_what_it_gave_is_named(dofn: tg.DoFn) -> None:
+@pytest.mark.parametrize("dofn", [StatefulBuffer(), ChangesInTimer()], ids=["process", "timer"])
+def test_a_stateful_step_that_changes_an_emitted_list_is_reported(dofn: tg.DoFn) -> None:
     pairs = tg.Create([("a", 1), ("a", 2)])
-    assert error_message(lambda p: p | pairs | "gather" >> tg.ParDo(dofn)) == changed("[1]", "[1, 2]", "gather")
+    assert error_message(lambda p: p | pairs | "gather" >> tg.ParDo(dofn)) == changed_message("[1]", "[1, 2]", "gather")
 
 
-# -- what is left alone
+# -- uses that are not reported
 
 
-class Replaces(tg.DoFn):
-    """A buffer that is given and replaced, as it should be."""
+class ReplacesItsBuffer(tg.DoFn):
+    """Emits a buffer and replaces it with a new one, as it should."""
 
     def __init__(self) -> None:
         self.buffer: list[int] = []
@@ -227,23 +229,23 @@ def copies(n: int) -> Iterator[list[int]]:
         yield buffer[:]
 
 
-FOREVER = [1]
+CONSTANT = [1]
 
 
 @pytest.mark.parametrize("checks", ["sample", "all"])
 @pytest.mark.parametrize(
     "steps",
     [
-        (tg.ParDo(Replaces()),),
+        (tg.ParDo(ReplacesItsBuffer()),),
         (tg.FlatMap(same_twice),),
         (tg.FlatMap(copies),),
-        (tg.Map(lambda x: FOREVER),),
+        (tg.Map(lambda x: CONSTANT),),
         (tg.Map(lambda x: (x, ("deep", x))), tg.Map(lambda pair: pair), tg.FlatMap(lambda pair: [pair, pair])),
         (tg.Map(lambda x: [x]), tg.Map(lambda xs: xs), tg.Filter(bool)),
     ],
     ids=["replaced", "twice", "copies", "constant", "passed on", "a list passed on"],
 )
-def test_what_is_left_as_it_was_given_is_nothing_to_report(steps: Any, checks: str) -> None:
+def test_elements_that_are_not_changed_are_not_reported(steps: Any, checks: str) -> None:
     pipeline = tg.Pipeline(options={"checks": checks})
     elements: Any = pipeline | tg.Create(range(250))
     for n, step in enumerate(steps):
@@ -252,21 +254,21 @@ def test_what_is_left_as_it_was_given_is_nothing_to_report(steps: Any, checks: s
     assert pipeline.run().state is tg.PipelineState.DONE
 
 
-def test_without_checks_nothing_is_looked_at() -> None:
+def test_without_checks_nothing_is_reported() -> None:
     pipeline = tg.Pipeline(options={"checks": "off"})
-    _ = pipeline | TWO | tg.ParDo(Keeps())
+    _ = pipeline | TWO | tg.ParDo(EmitsItsBuffer())
     assert pipeline.run().state is tg.PipelineState.DONE
 
 
-def test_a_step_with_more_results_than_are_held_is_found_by_those_that_make_room() -> None:
-    build = lambda p: p | tg.Create(range(500)) | "gather" >> tg.ParDo(KeepsInPairs())  # noqa: E731
+def test_a_change_is_found_when_elements_held_for_the_check_are_dropped() -> None:
+    build = lambda p: p | tg.Create(range(500)) | "gather" >> tg.ParDo(EmitsItsBufferInPairs())  # noqa: E731
     assert error_message(build).startswith(
         "CheckError: the step emitted an element that was changed afterwards from ('a', [0]) to ('a', [0, "
     )
 
 
-def test_a_step_whose_many_results_are_large_keeps_few_of_them() -> None:
-    """Two hundred lists of a megabyte each, all held, would not go unnoticed."""
+def test_few_large_elements_are_held_for_the_check() -> None:
+    """Holding all two hundred lists of a megabyte each would exceed the limit."""
 
     def large(element: int) -> Iterator[list[bytes]]:
         for i in range(50):
@@ -276,13 +278,13 @@ def test_a_step_whose_many_results_are_large_keeps_few_of_them() -> None:
     _ = pipeline | tg.Create(range(4)) | tg.FlatMap(large) | tg.Map(len)
     tracemalloc.start()
     pipeline.run()
-    most = tracemalloc.get_traced_memory()[1]
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert most < 20 << 20
+    assert peak < 20 << 20
 
 
-def test_a_combiner_that_adds_to_its_first_input_is_told_with_the_step_that_gave_it() -> None:
-    class AddsUp(tg.CombineFn[list[int], list[int], list[int]]):
+def test_an_element_changed_by_a_combiner_is_reported_for_the_step_that_emitted_it() -> None:
+    class ExtendsItsFirstInput(tg.CombineFn[list[int], list[int], list[int]]):
         def create_accumulator(self) -> list[int]:
             return []
 
@@ -298,5 +300,8 @@ def test_a_combiner_that_adds_to_its_first_input_is_told_with_the_step_that_gave
         def extract_output(self, accumulator: list[int]) -> list[int]:
             return accumulator
 
-    build = lambda p: p | TWO | "lists" >> tg.Map(lambda x: ("k", [x])) | tg.CombinePerKey(AddsUp()) | tg.Map(str)  # noqa: E731
-    assert error_message(build) == changed("('k', [1])", "('k', [1, 2])", "lists")
+    def build(p: tg.Pipeline) -> None:
+        pairs = p | TWO | "lists" >> tg.Map(lambda x: ("k", [x]))
+        _ = pairs | tg.CombinePerKey(ExtendsItsFirstInput()) | tg.Map(str)
+
+    assert error_message(build) == changed_message("('k', [1])", "('k', [1, 2])", "lists")

@@ -1,4 +1,4 @@
-"""Further arguments that a step's function or combiner can't take are refused when the step is written or applied."""
+"""Extra arguments that a step's function or combiner doesn't accept are refused when the step is created or applied."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Scale(tg.DoFn):
 
 
 class Weighted(tg.CombineFn[int, int, int]):
-    """Takes its weight in each method."""
+    """All methods have a parameter `weight`."""
 
     def create_accumulator(self, weight: int = 1) -> int:
         return 0
@@ -53,8 +53,8 @@ class Weighted(tg.CombineFn[int, int, int]):
         return accumulator
 
 
-class Forgetful(Weighted):
-    """Forgets it in the one that runs only where parts are merged."""
+class WeightMissingInMerge(Weighted):
+    """The method that runs only if accumulators are merged has no parameter `weight`."""
 
     def merge_accumulators(self, accumulators: Iterable[int]) -> int:  # type: ignore[override]
         return sum(accumulators)
@@ -103,11 +103,11 @@ STEPS: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", STEPS)
-def test_a_function_that_can_not_take_them_is_refused_with_its_signature(case: str) -> None:
-    write, says = STEPS[case]
+def test_extra_arguments_that_a_function_does_not_accept_are_refused_with_its_signature(case: str) -> None:
+    write, expected = STEPS[case]
     message = error_message(write)
     assert message.startswith("BuildError: ")
-    assert says in message
+    assert expected in message
     assert "applied at HERE" in message
 
 
@@ -129,8 +129,9 @@ COMBINES: dict[str, tuple[Callable[[Any], Any], str]] = {
         "which Weighted.create_accumulator(weight=…) can't take: got an unexpected keyword argument 'by'",
     ),
     "a method of it": (
-        lambda p: pairs(p) | tg.CombinePerKey(Forgetful(), weight=3),
-        "which Forgetful.merge_accumulators(accumulators) can't take: got an unexpected keyword argument 'weight'",
+        lambda p: pairs(p) | tg.CombinePerKey(WeightMissingInMerge(), weight=3),
+        "which WeightMissingInMerge.merge_accumulators(accumulators) can't take: "
+        "got an unexpected keyword argument 'weight'",
     ),
     "of the library": (lambda p: pairs(p) | tg.CombinePerKey(tg.combiners.MeanFn(), 3), "can't take: too many"),
     "associative": (lambda p: pairs(p) | tg.CombinePerKey(tg.associative(lambda a, b: a), 3), "can't take: too many"),
@@ -138,31 +139,31 @@ COMBINES: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", COMBINES)
-def test_a_combiner_that_can_not_take_them_is_refused_where_it_is_written(case: str) -> None:
-    write, says = COMBINES[case]
+def test_extra_arguments_that_a_combiner_does_not_accept_are_refused_when_it_is_applied(case: str) -> None:
+    write, expected = COMBINES[case]
     with pytest.raises(tg.BuildError) as caught:
         write(tg.Pipeline())
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "given",
+    "hint",
     [Any, tuple[int, int] | tuple[int], tuple, tuple[int, ...], tuple[int, Any], list[int]],
     ids=str,
 )
-def test_elements_whose_length_is_not_known_are_not_refused(given: Any) -> None:
+def test_elements_of_unknown_length_are_not_refused(hint: Any) -> None:
     with TestPipeline() as p:
-        made = p | tg.Create([0]) | tg.Map(lambda n: (n, n + 1)).with_output_types(given)
-        assert_that(made | tg.MapTuple(lambda a, b: b), equal_to([1]))
+        elements = p | tg.Create([0]) | tg.Map(lambda n: (n, n + 1)).with_output_types(hint)
+        assert_that(elements | tg.MapTuple(lambda a, b: b), equal_to([1]))
 
 
-def test_what_can_be_taken_is_handed_on() -> None:
+def test_extra_arguments_are_passed_to_functions_and_combiners() -> None:
     with TestPipeline() as p:
-        taken = pairs(p)
-        mapped = taken | "mapped" >> tg.MapTuple(lambda k, v, by: k * v * by, by=2)
+        keyed = pairs(p)
+        mapped = keyed | "mapped" >> tg.MapTuple(lambda k, v, by: k * v * by, by=2)
         assert_that(mapped, equal_to(["aa", "aaaa", "bbbbbb"]))
-        assert_that(taken | tg.CombinePerKey(Weighted(), weight=3), equal_to([("a", 9), ("b", 9)]))
-        of_all = taken | "of all" >> tg.CombinePerKey(lambda values, by: sum(values) * by, 2)
-        assert_that(of_all, equal_to([("a", 6), ("b", 6)]))
-        rest = taken | "rest" >> tg.MapTuple(lambda *items, by: len(items) * by, by=2)
-        assert_that(rest, equal_to([4, 4, 4]))
+        assert_that(keyed | tg.CombinePerKey(Weighted(), weight=3), equal_to([("a", 9), ("b", 9)]))
+        sums = keyed | "of all" >> tg.CombinePerKey(lambda values, by: sum(values) * by, 2)
+        assert_that(sums, equal_to([("a", 6), ("b", 6)]))
+        lengths = keyed | "rest" >> tg.MapTuple(lambda *items, by: len(items) * by, by=2)
+        assert_that(lengths, equal_to([4, 4, 4]))

@@ -1,4 +1,4 @@
-"""Misspelt keywords of what authors construct."""
+"""Misspelt keywords in constructor calls."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import tidegate as tg
 
 
 class Labelled(tg.PTransform[Any, Any], ABC):
-    """An author's own step."""
+    """A user-defined transform."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
 
 
-class Bare(tg.PTransform[Any, Any]):
-    """One without a constructor."""
+class WithoutConstructor(tg.PTransform[Any, Any]):
+    """A user-defined transform without a constructor."""
 
 
 @pytest.mark.parametrize(
@@ -40,27 +40,27 @@ class Bare(tg.PTransform[Any, Any]):
             "WindowInto() has no argument 'triger'; did you mean 'trigger'?",
         ),
         (lambda: Labelled(prefx=""), "Labelled() has no argument 'prefx'; did you mean 'prefix'?"),
-        (lambda: Bare(3), "Bare() takes no arguments"),
+        (lambda: WithoutConstructor(3), "WithoutConstructor() takes no arguments"),
         (lambda: tg.GroupByKey(key=3), "GroupByKey() takes no arguments"),
     ],
 )
-def test_a_misspelt_keyword_names_the_nearest_and_the_line(make: Any, message: str) -> None:
+def test_the_error_of_a_misspelt_keyword_names_the_most_similar_one_and_the_line(make: Any, message: str) -> None:
     with pytest.raises(TypeError) as caught:
         make()
     assert str(caught.value).startswith(f"{message} (at {__file__}:")
 
 
-def test_a_misspelt_name_of_a_combining_step_is_no_argument_of_its_combiner() -> None:
-    def least(values: list[int], *, bound: int = 1) -> int:
+def test_a_misspelt_keyword_of_a_combining_step_is_not_passed_to_its_combiner() -> None:
+    def minimum(values: list[int], *, bound: int = 1) -> int:
         return min(bound, *values)
 
     with pytest.raises(tg.BuildError, match="CombinePerKey has no argument 'nam'; did you mean 'name'"):
         tg.CombinePerKey(sum, nam="x")  # type: ignore[call-overload]
     with pytest.raises(tg.BuildError, match="CombinePerKey has no argument 'buond'; did you mean 'bound'"):
-        tg.CombinePerKey(least, buond=3)
+        tg.CombinePerKey(minimum, buond=3)
 
 
-def test_what_is_checked_can_be_copied_and_pickled() -> None:
+def test_objects_with_checked_keywords_can_be_copied_and_pickled() -> None:
     windows = tg.FixedWindows(size=60, offset=5)
     assert pickle.loads(pickle.dumps(windows)) == copy.copy(windows) == copy.deepcopy(windows) == windows
     assert copy.copy(Labelled(prefix="x")).prefix == "x"

@@ -1,4 +1,4 @@
-"""A script that writes a pipeline and never runs it is warned of, at the line where the pipeline is made."""
+"""A warning about a pipeline that is never run names the line that creates it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import pytest
 BEGIN = "import tidegate as tg\np = tg.Pipeline(name='lost')\n_ = p | tg.Create([1, 2]) | tg.Map(print)\n"
 
 
-def said(tmp_path: Path, text: str) -> str:
+def stderr_of(tmp_path: Path, text: str) -> str:
     script = tmp_path / "script.py"
     script.write_text(text)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
     return done.stderr
 
 
-def test_a_pipeline_that_is_never_run_is_warned_of_when_the_script_ends(tmp_path: Path) -> None:
+def test_a_pipeline_that_is_never_run_causes_a_warning_when_the_script_ends(tmp_path: Path) -> None:
     assert (
         f"{tmp_path}/script.py:2: TidegateWarning: the pipeline 'lost' has 2 steps and was never run: call run()"
-        in (said(tmp_path, BEGIN))
+        in (stderr_of(tmp_path, BEGIN))
     )
 
 
-def test_one_that_a_function_of_the_script_drops_is_warned_of(tmp_path: Path) -> None:
+def test_a_pipeline_that_a_function_of_the_script_drops_causes_a_warning(tmp_path: Path) -> None:
     function = "def build():\n" + "".join(f"    {line}\n" for line in BEGIN.splitlines()) + "build()\n"
-    assert "script.py:3: TidegateWarning: the pipeline 'lost' has 2 steps" in said(tmp_path, function)
+    assert "script.py:3: TidegateWarning: the pipeline 'lost' has 2 steps" in stderr_of(tmp_path, function)
 
 
 @pytest.mark.parametrize(
@@ -42,16 +42,16 @@ def test_one_that_a_function_of_the_script_drops_is_warned_of(tmp_path: Path) ->
     ],
     ids=["run", "with", "data", "another is run", "empty", "forked"],
 )
-def test_others_are_not(tmp_path: Path, text: str) -> None:
-    assert "never run" not in said(tmp_path, text)
+def test_other_pipelines_cause_no_warning(tmp_path: Path, text: str) -> None:
+    assert "never run" not in stderr_of(tmp_path, text)
 
 
-def test_a_script_that_fails_says_that_alone(tmp_path: Path) -> None:
-    found = said(tmp_path, BEGIN + "1 // 0")
+def test_a_script_that_fails_causes_no_warning(tmp_path: Path) -> None:
+    found = stderr_of(tmp_path, BEGIN + "1 // 0")
     assert "ZeroDivisionError" in found
     assert "never run" not in found
 
 
-def test_one_of_another_module_is_its_business(tmp_path: Path) -> None:
+def test_a_pipeline_of_another_module_causes_no_warning(tmp_path: Path) -> None:
     (tmp_path / "library.py").write_text(BEGIN)
-    assert said(tmp_path, "import library") == ""
+    assert stderr_of(tmp_path, "import library") == ""

@@ -1,4 +1,4 @@
-"""Errors for an operand of `|` that is not a step say what to write instead."""
+"""Errors about an operand of `|` that is not a step say what to write instead."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ import pytest
 import tidegate as tg
 
 
-def refused(applied: Any) -> str:
-    made = tg.Pipeline() | tg.Create(["a"])
+def refusal(applied: Any) -> str:
+    pcoll = tg.Pipeline() | tg.Create(["a"])
     with pytest.raises(tg.BuildError) as caught:
-        made | applied
+        pcoll | applied
     assert f"applied at {__file__}:" in str(caught.value)
     return str(caught.value).splitlines()[0]
 
 
 @pytest.mark.parametrize(
-    ("applied", "cure"),
+    ("applied", "advice"),
     [
         (print, "tg.Map(print); to look at the first elements, tg.show(pcoll)"),
         (str, "tg.Map(str)"),
@@ -35,16 +35,16 @@ def refused(applied: Any) -> str:
         (sorted, "tg.Map(sorted); for the elements in your own program, pcoll.collect()"),
     ],
 )
-def test_functions_of_python_itself_are_functions_of_elements(
-    applied: Any, cure: str, capsys: pytest.CaptureFixture[str]
+def test_builtin_functions_are_treated_as_functions_of_elements(
+    applied: Any, advice: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refused(applied).endswith(f"to call it with each element, write {cure}".replace("to call", "To call"))
+    assert refusal(applied).endswith(f"to call it with each element, write {advice}".replace("to call", "To call"))
     assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize("applied", [functools.partial(int, base=2), operator.itemgetter(0), [].append])
-def test_what_python_makes_of_its_own_functions_is_too(applied: Any) -> None:
-    assert "To call it with each element, write tg.Map(" in refused(applied)
+def test_partials_and_bound_methods_of_builtins_are_treated_as_functions_of_elements(applied: Any) -> None:
+    assert "To call it with each element, write tg.Map(" in refusal(applied)
 
 
 class Shout(tg.DoFn):
@@ -68,8 +68,8 @@ class Shout(tg.DoFn):
         (None, "None is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"),
     ],
 )
-def test_parts_of_steps_say_what_they_are_part_of(applied: Any, message: str) -> None:
-    assert refused(applied) == message
+def test_the_error_of_a_component_of_a_step_names_the_step_to_write(applied: Any, message: str) -> None:
+    assert refusal(applied) == message
 
 
 def shout(word: str) -> str:
@@ -81,7 +81,7 @@ def pairs(word: str) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(
-    ("applied", "cure"),
+    ("applied", "advice"),
     [
         (shout, "write tg.Map(shout)"),
         (lambda n: n + 1, "write tg.Map(lambda x: …)"),
@@ -89,11 +89,11 @@ def pairs(word: str) -> Iterator[tuple[str, int]]:
         (pairs, "write tg.FlatMap(pairs)"),
     ],
 )
-def test_an_authors_function_of_elements_is_told_from_one_of_a_collection(applied: Any, cure: str) -> None:
-    assert refused(applied).endswith(cure)
+def test_functions_of_elements_are_distinguished_from_functions_of_collections(applied: Any, advice: str) -> None:
+    assert refusal(applied).endswith(advice)
 
 
-def test_a_function_that_applies_nothing_and_gives_nothing_is_warned_of() -> None:
+def test_a_function_that_applies_no_step_and_returns_none_causes_a_warning() -> None:
     def look(word: str) -> None:
         _ = f"{word}"
 
@@ -101,7 +101,7 @@ def test_a_function_that_applies_nothing_and_gives_nothing_is_warned_of() -> Non
         tg.Pipeline() | tg.Create(["a"]) | look
 
 
-def test_functions_of_collections_may_give_what_they_like() -> None:
+def test_functions_of_collections_may_return_any_value() -> None:
     def both(words: tg.PCollection[str]) -> dict[str, Any]:
         return {"loud": words | tg.Map(shout), "number": 3}
 
@@ -123,13 +123,13 @@ def test_functions_of_collections_may_give_what_they_like() -> None:
         ),
     ],
 )
-def test_python_adds_no_suggestion_to_ours(written: str, message: str) -> None:
+def test_python_adds_no_suggestion_to_our_message(written: str, message: str) -> None:
     script = f"import tidegate as tg\n{written}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == f"AttributeError: {message}"
 
 
-def test_python_suggests_where_we_have_nothing_to_say() -> None:
+def test_python_adds_a_suggestion_if_we_have_none() -> None:
     script = "import tidegate as tg\n(tg.Pipeline() | tg.Create([1])).colect"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == (

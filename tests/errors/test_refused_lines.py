@@ -1,4 +1,4 @@
-"""Errors while a script builds its pipeline name the line of the script, however the script is started."""
+"""Errors while a script builds its pipeline name the line of the script, however it is started."""
 
 from __future__ import annotations
 
@@ -64,32 +64,32 @@ def run(folder: Path, ending: str) -> Result:
 
 
 @pytest.mark.parametrize(("line", "message"), REFUSED)
-def test_the_command_names_the_line(folder: Path, line: str, message: str) -> None:
+def test_the_run_command_names_the_line(folder: Path, line: str, message: str) -> None:
     done = run(folder, line)
     assert done.exit_code == 2
-    said, place = done.stderr.splitlines()
-    assert said.startswith(f"error: {message}")
-    assert place == f"  at {folder / 'script.py'}:{LINE}: {line}"
+    error, location = done.stderr.splitlines()
+    assert error.startswith(f"error: {message}")
+    assert location == f"  at {folder / 'script.py'}:{LINE}: {line}"
 
 
-def test_the_line_is_that_of_the_step_in_a_chain_of_many_lines(folder: Path) -> None:
+def test_in_a_chain_of_several_lines_the_line_of_the_step_is_named(folder: Path) -> None:
     done = run(folder, "z = (\n    x\n    | tg.Map(str).with_exception_handling()\n    | tg.Map(str)\n)")
     assert done.stderr.splitlines()[-1] == f"  at {folder / 'script.py'}:{LINE + 3}: | tg.Map(str)"
 
 
-def test_of_a_step_that_is_being_applied_its_line_is_told_once(folder: Path) -> None:
+def test_the_line_of_the_step_being_applied_is_named_once(folder: Path) -> None:
     done = run(folder, "x | tg.Map(lambda x, y: x)")
     assert done.stderr.count(f"script.py:{LINE}") == 1
     assert f"in step 'Map(<lambda>)', applied at {folder / 'script.py'}:{LINE}" in done.stderr
 
 
-def test_of_an_expand_both_the_line_in_it_and_the_one_that_applies_it_are_told(folder: Path) -> None:
+def test_the_line_in_an_expand_and_the_line_that_applies_it_are_both_named(folder: Path) -> None:
     done = run(folder, "x | Doubled()")
-    inside = BEGINNING.splitlines().index("        return ready | tg.Map(each)") + 1
+    line_in_expand = BEGINNING.splitlines().index("        return ready | tg.Map(each)") + 1
     assert done.exit_code == 2
     assert done.stderr.splitlines()[1:] == [
         f"  in step 'Doubled', applied at {folder / 'script.py'}:{LINE}",
-        f"  while its expand was at {folder / 'script.py'}:{inside}",
+        f"  while its expand was at {folder / 'script.py'}:{line_in_expand}",
     ]
 
 
@@ -104,31 +104,33 @@ def test_of_an_expand_both_the_line_in_it_and_the_one_that_applies_it_are_told(f
         ("undefined", "NameError: name 'undefined' is not defined"),
     ],
 )
-def test_a_mistake_of_the_script_is_misuse_and_shown_at_its_line(folder: Path, line: str, message: str) -> None:
+def test_a_programming_error_in_the_script_is_a_usage_error_shown_with_its_line(
+    folder: Path, line: str, message: str
+) -> None:
     done = run(folder, line)
     assert done.exit_code == 2
-    said, _, place, source, *_ = done.stderr.splitlines()
-    assert said.startswith(f"error: {message}")
-    assert place == f'  File "{folder / "script.py"}", line {LINE}, in <module>'
+    error, _, location, source, *_ = done.stderr.splitlines()
+    assert error.startswith(f"error: {message}")
+    assert location == f'  File "{folder / "script.py"}", line {LINE}, in <module>'
     assert source == f"    {line}"
 
 
 @pytest.mark.parametrize("line", ["int('x')", "open('missing')", "raise ConnectionError('down')"])
-def test_what_the_script_itself_fails_at_is_a_failure(folder: Path, line: str) -> None:
+def test_any_other_exception_of_the_script_is_a_failure(folder: Path, line: str) -> None:
     assert run(folder, line).exit_code == 1
 
 
 @pytest.mark.parametrize("line", ['x | tg.WindowInto(tg.FixedWindows("1h"))', "x | tg.Map(each)", "x | Doubled()"])
-def test_a_script_run_by_python_ends_its_traceback_at_its_own_line(tmp_path: Path, line: str) -> None:
+def test_the_traceback_of_a_script_run_by_python_ends_at_the_line_of_the_script(tmp_path: Path, line: str) -> None:
     done = script_run(tmp_path, BEGINNING + line + "\n")
     assert done.returncode == 1
-    first, place, *_ = done.stderr.splitlines()
+    first, location, *_ = done.stderr.splitlines()
     assert first == "Traceback (most recent call last):"
-    assert place.endswith(f'script.py", line {LINE}, in <module>')
+    assert location.endswith(f'script.py", line {LINE}, in <module>')
     assert done.stderr.count("  File ") == 1, done.stderr
     assert "\ntidegate.sdk.errors.BuildError: " in done.stderr
 
 
-def test_an_error_of_another_kind_keeps_its_whole_traceback(tmp_path: Path) -> None:
+def test_any_other_error_keeps_its_full_traceback(tmp_path: Path) -> None:
     done = script_run(tmp_path, BEGINNING + "tg.Timestamp.of(datetime.datetime(2026, 1, 1))\n")
     assert done.stderr.count("  File ") > 1, done.stderr

@@ -1,4 +1,4 @@
-"""Messages about errors during a run, which name the step, the method and the element, word for word."""
+"""The exact messages about errors during a run, which name the step, the method and the element."""
 
 # ruff: noqa: E731
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Fails(tg.DoFn):
 
 
 class FailsLater(tg.DoFn):
-    """Its methods are generators that raise after they have given something."""
+    """Its methods are generators that raise after they have yielded an element."""
 
     def __init__(self, method: str) -> None:
         self.method = method
@@ -61,33 +61,33 @@ class FailsLater(tg.DoFn):
 
 
 @pytest.mark.parametrize("method", ["setup", "start_bundle", "finish_bundle", "teardown"])
-def test_an_exception_in_a_life_cycle_method_names_it(method: str) -> None:
+def test_the_error_of_a_life_cycle_method_names_the_method(method: str) -> None:
     assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails(method))) == (
         f"UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling {method}"
     )
 
 
 @pytest.mark.parametrize("dofn", [Fails("process"), FailsLater("process")])
-def test_an_exception_in_process_names_the_element(dofn: tg.DoFn) -> None:
+def test_the_error_of_process_names_the_element(dofn: tg.DoFn) -> None:
     assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(dofn)) == (
         "UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling process\n  element: 7"
     )
 
 
-def test_an_exception_in_a_generator_finish_bundle_names_it() -> None:
+def test_the_error_of_a_generator_names_the_method() -> None:
     assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(FailsLater("finish_bundle"))) == (
         "UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling finish_bundle"
     )
 
 
-def test_the_cause_is_the_authors_exception_with_the_authors_frames_alone() -> None:
+def test_the_cause_is_the_authors_exception_with_only_the_authors_frames() -> None:
     error = run_to_failure(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails("process")))
     assert isinstance(error.__cause__, OSError)
     names = [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)]
     assert names == ["process", "fail"]
 
 
-def test_a_failed_teardown_does_not_hide_why_the_run_failed() -> None:
+def test_a_failed_teardown_does_not_hide_the_error_of_the_run() -> None:
     class Both(tg.DoFn):
         def process(self, element: int) -> None:
             raise OSError("disk full")
@@ -169,7 +169,7 @@ PER_KEY = {
 
 
 @pytest.mark.parametrize("method", PER_KEY)
-def test_an_exception_in_a_combiner_per_key_names_the_method(method: str) -> None:
+def test_the_error_of_a_combiner_per_key_names_the_method(method: str) -> None:
     def build(p: tg.Pipeline) -> None:
         _ = p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(FailingSum(method)) | tg.Map(str)
 
@@ -183,7 +183,7 @@ GLOBALLY = {"setup": "", "create_accumulator": "", "add_input": "\n  element: 1"
 
 
 @pytest.mark.parametrize("method", GLOBALLY)
-def test_an_exception_in_a_combiner_over_everything_names_the_method(method: str) -> None:
+def test_the_error_of_a_global_combiner_names_the_method(method: str) -> None:
     def build(p: tg.Pipeline) -> None:
         _ = p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(FailingSum(method)) | tg.Map(str)
 
@@ -195,7 +195,7 @@ def test_an_exception_in_a_combiner_over_everything_names_the_method(method: str
 
 @pytest.mark.parametrize("method", ["merge_accumulators", "compact"])
 @pytest.mark.parametrize("keyed", [True, False])
-def test_checks_all_finds_what_only_combining_in_parts_calls(method: str, keyed: bool) -> None:
+def test_checks_all_calls_the_methods_that_only_merging_partial_results_uses(method: str, keyed: bool) -> None:
     def build(p: tg.Pipeline) -> None:
         if keyed:
             _ = p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(FailingSum(method)) | tg.Map(str)
@@ -207,19 +207,19 @@ def test_checks_all_finds_what_only_combining_in_parts_calls(method: str, keyed:
     )
 
 
-def test_a_plain_callable_that_fails_names_the_key() -> None:
+def test_the_error_of_a_plain_callable_names_the_key() -> None:
     assert error_message(
         lambda p: p | tg.Create([("a", 0)]) | "ratio" >> tg.CombinePerKey(lambda vs: 1 / vs[0]) | tg.Map(str)
     ) == ("UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE\n  key: 'a'")
 
 
-def test_a_plain_callable_over_everything_that_fails_names_the_step() -> None:
+def test_the_error_of_a_global_plain_callable_names_the_step() -> None:
     assert error_message(
         lambda p: p | tg.Create([0]) | "ratio" >> tg.CombineGlobally(lambda vs: 1 / vs[0]) | tg.Map(str)
     ) == ("UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE")
 
 
-def test_sums_of_what_can_not_be_added_name_the_element() -> None:
+def test_the_error_of_a_sum_of_unsuitable_elements_names_the_element() -> None:
     assert error_message(lambda p: p | tg.Create([("a", "b")]) | "add up" >> tg.CombinePerKey(sum) | tg.Map(str)) == (
         "UserCodeError: TypeError: unsupported operand type(s) for +: 'int' and 'str'\n"
         "  in step 'add up', applied at HERE\n  while calling SumFn.add_input\n  element: ('a', 'b')"
@@ -227,13 +227,13 @@ def test_sums_of_what_can_not_be_added_name_the_element() -> None:
 
 
 def any_of(value: Any) -> Callable[[int], Any]:
-    """A function of a number that gives `value`, of which its annotation says nothing."""
+    """A function of an element that returns `value` and has no informative annotation."""
     return lambda _: value
 
 
 @pytest.mark.parametrize("value", [3, "ab", "abc", (1, 2, 3), None, {1: 2, 3: 4}])
 @pytest.mark.parametrize("checks", ["sample", "all"])
-def test_what_is_no_pair_can_not_be_grouped(value: Any, checks: str) -> None:
+def test_elements_that_are_not_pairs_cannot_be_grouped(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert error_message(build, checks=checks) == (
         f"RunError: this step takes pairs (key, value), but got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
@@ -249,7 +249,7 @@ class Counts(tg.DoFn):
 
 @pytest.mark.parametrize("value", [3, "ab", "abc", (1, 2, 3), None, {1: 2, 3: 4}])
 @pytest.mark.parametrize("checks", ["sample", "all"])
-def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
+def test_elements_that_are_not_pairs_have_no_state(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
     assert error_message(build, checks=checks) == (
         f"RunError: this step takes pairs (key, value), but got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
@@ -258,7 +258,7 @@ def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
 
 
 @pytest.mark.parametrize("value", [3, (1, 2, 3), None])
-def test_what_is_no_pair_has_no_state_on_the_streaming_runner(value: Any) -> None:
+def test_elements_that_are_not_pairs_have_no_state_on_the_streaming_runner(value: Any) -> None:
     p = tg.Pipeline(runner="streaming")
     _ = p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
     with pytest.raises(tg.RunError, match=r"takes pairs \(key, value\), but got .*tg\.WithKeys.*\n  in step 'count'"):
@@ -271,7 +271,7 @@ NAN = (
 )
 
 
-def test_nan_is_no_key() -> None:
+def test_nan_cannot_be_a_key() -> None:
     keys = [(float(n), n) for n in range(3000)]
     assert error_message(lambda p: p | tg.Create([(float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)) == NAN
     build = lambda p: p | tg.Create([*keys, (float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)
@@ -279,7 +279,7 @@ def test_nan_is_no_key() -> None:
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
-def test_a_list_is_no_key(checks: str) -> None:
+def test_a_list_cannot_be_a_key(checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(([1], 2))) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert error_message(build, checks=checks) == (
         "KeyEncodingError: a key of type list has no canonical encoding: [1]: it can change; use tuple(key)\n"
@@ -287,18 +287,18 @@ def test_a_list_is_no_key(checks: str) -> None:
     )
 
 
-class Plain:
-    """Compares by identity."""
+class ComparedByIdentity:
+    """Instances are compared by identity."""
 
 
-class Forgetful:
-    """Does not survive pickling."""
+class LosesState:
+    """Loses its contents when pickled."""
 
     def __init__(self, x: int) -> None:
         self.x = x
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Forgetful) and self.x == other.x
+        return isinstance(other, LosesState) and self.x == other.x
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -306,36 +306,36 @@ class Forgetful:
         return {"x": 0}
 
     def __repr__(self) -> str:
-        return f"Forgetful({self.x})"
+        return f"LosesState({self.x})"
 
 
 def test_a_value_may_be_nan_or_compare_by_identity() -> None:
-    for value in (float("nan"), Plain(), [Plain()], (float("nan"),)):
+    for value in (float("nan"), ComparedByIdentity(), [ComparedByIdentity()], (float("nan"),)):
         pipeline = tg.Pipeline(options={"checks": "all"})
         _ = pipeline | tg.Create([("a", value)]) | tg.GroupByKey() | tg.Map(str)
         assert pipeline.run().state is tg.PipelineState.DONE
 
 
-def test_an_element_that_pickling_changes_is_refused() -> None:
+def test_an_element_that_is_changed_by_pickling_is_refused() -> None:
     build = lambda p: (
-        p | tg.Create([5]) | tg.Map(lambda x: ("a", Forgetful(x))) | "group" >> tg.GroupByKey() | tg.Map(str)
+        p | tg.Create([5]) | tg.Map(lambda x: ("a", LosesState(x))) | "group" >> tg.GroupByKey() | tg.Map(str)
     )
     assert error_message(build) == (
-        "CheckError: the element ('a', Forgetful(5)) comes back as ('a', Forgetful(0)) after pickling: "
+        "CheckError: the element ('a', LosesState(5)) comes back as ('a', LosesState(0)) after pickling: "
         "it does not survive an exchange\n  in step 'group', applied at HERE"
     )
 
 
 @pytest.mark.parametrize("checks", ["sample", "off"])
 @pytest.mark.parametrize("step", [tg.FlatMap, tg.ParDo])
-def test_a_flat_map_that_returns_a_number_says_which(step: Any, checks: str) -> None:
+def test_the_error_of_a_flat_map_that_returns_a_number_shows_the_number(step: Any, checks: str) -> None:
     assert error_message(lambda p: p | tg.Create([3]) | "expand" >> step(lambda x: x + 1), checks=checks) == (
         "UserCodeError: TypeError: this step's function must return an iterable or None, and returned 4 (int); "
         "for one result per element use tg.Map\n  in step 'expand', applied at HERE\n  element: 3"
     )
 
 
-def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
+def test_the_error_of_a_map_tuple_of_an_element_that_is_no_tuple_says_so() -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(5)) | "add" >> tg.MapTuple(lambda a, b: a + b)
     assert error_message(build) == (
         "UserCodeError: TypeError: this step's function takes the items of a tuple, and the element is int\n"
@@ -343,7 +343,7 @@ def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
     )
 
 
-def test_an_undeclared_tag_says_how_to_declare_it() -> None:
+def test_the_error_of_an_undeclared_tag_shows_how_to_declare_it() -> None:
     odd = lambda x: tg.TaggedOutput("odd", x)
     assert error_message(lambda p: p | tg.Create([3]) | "sort" >> tg.Map(odd) | tg.Map(str)) == (
         "RunError: this step emitted an output tagged 'odd', but declares none: add .with_outputs('odd')\n"
@@ -357,7 +357,7 @@ def test_an_undeclared_tag_says_how_to_declare_it() -> None:
     )
 
 
-def test_a_tag_inside_a_timestamp_is_refused_however_often_it_comes() -> None:
+def test_a_tagged_output_inside_a_timestamped_value_is_refused() -> None:
     def build(p: tg.Pipeline) -> None:
         wrong = lambda x: tg.TimestampedValue(tg.TaggedOutput("odd", x) if x == 3 else x, 1)
         _ = p | tg.Create([1, 2, 3]) | "sort" >> tg.Map(wrong).with_outputs("odd")
@@ -411,7 +411,7 @@ def locked(x: int) -> Any:
     [tg.GroupByKey(), tg.Reshuffle(), tg.CombineGlobally(len), tg.CombinePerKey(len)],
     ids=["group", "reshuffle", "globally", "per key"],
 )
-def test_an_element_that_can_not_be_pickled_is_refused_at_an_exchange(step: Any) -> None:
+def test_an_element_that_cannot_be_pickled_is_refused_at_an_exchange(step: Any) -> None:
     message = error_message(lambda p: p | tg.Create([1]) | tg.Map(locked) | "cross" >> step | tg.Map(str))
     assert message.startswith("CheckError: the element ('a', {'lock': <unlocked _thread.lock object at ")
     assert "can't be sent to another worker: value[1]['lock'], <unlocked _thread.lock object" in message
@@ -422,14 +422,14 @@ def wrong(x: int) -> int:
     return str(x)  # type: ignore[return-value]
 
 
-def test_runtime_type_checks_name_value_and_type() -> None:
+def test_the_error_of_a_runtime_type_check_names_value_and_type() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "typed" >> tg.Map(wrong), type_check="runtime") == (
         "CheckError: the step returned '1', but its annotation says int\n  in step 'typed', applied at HERE"
     )
 
 
 class KeepsFirst(tg.CombineFn[int, list[int], int]):
-    """Not associative: it forgets all accumulators but the first."""
+    """Not associative: a merge keeps only the first accumulator."""
 
     def create_accumulator(self) -> list[int]:
         return []
@@ -444,7 +444,7 @@ class KeepsFirst(tg.CombineFn[int, list[int], int]):
         return sum(accumulator)
 
 
-def test_checks_all_reports_a_combiner_that_can_not_work_in_parts() -> None:
+def test_checks_all_reports_a_combiner_that_is_not_associative() -> None:
     keyed = lambda p: p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(KeepsFirst()) | tg.Map(str)
     assert error_message(keyed, checks="all") == (
         "CheckError: KeepsFirst returns 3 for 2 inputs of key 'a' combined at once, but 1 when they are combined in 2 "
@@ -467,7 +467,7 @@ def test_more_dead_letters_than_the_threshold_fail_the_run() -> None:
     )
 
 
-def test_the_threshold_counts_elements_whose_timestamps_were_set_before_too() -> None:
+def test_the_threshold_counts_elements_whose_timestamps_were_set_by_an_earlier_step() -> None:
     def build(p: tg.Pipeline) -> None:
         stamped = p | tg.Create([1, 0, 0, 0]) | "stamp" >> tg.Map(lambda x: tg.TimestampedValue(x, 1))
         _ = stamped | "divide" >> tg.Map(lambda x: 1 / x).with_exception_handling(threshold=0.5)
@@ -475,19 +475,19 @@ def test_the_threshold_counts_elements_whose_timestamps_were_set_before_too() ->
     assert "RunError: 3 of 4 elements failed in this bundle" in error_message(build)
 
 
-def test_just_the_threshold_is_no_failure() -> None:
+def test_as_many_dead_letters_as_the_threshold_do_not_fail_the_run() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([1, 0]) | tg.Map(lambda x: 1 / x).with_exception_handling(threshold=0.5)
     assert pipeline.run().state is tg.PipelineState.DONE
 
 
-def test_a_stop_iteration_of_the_authors_is_an_error_like_any_other() -> None:
+def test_a_stop_iteration_raised_by_author_code_is_an_error() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "first" >> tg.Map(lambda x: next(iter([])))) == (
         "UserCodeError: StopIteration: \n  in step 'first', applied at HERE\n  element: 1"
     )
 
 
-def test_an_error_of_tidegates_that_the_authors_code_runs_into_names_the_step() -> None:
+def test_the_error_of_a_tidegate_call_in_author_code_names_the_step() -> None:
     assert error_message(lambda p: p | tg.Create([0]) | "cut" >> tg.Map(lambda x: tg.FixedWindows(x))) == (
         "UserCodeError: BuildError: FixedWindows: size must be longer than 0 (at least one microsecond), not 0\n"
         "  in step 'cut', applied at HERE\n  element: 0"
@@ -510,18 +510,18 @@ def test_a_plain_value_from_finish_bundle_needs_the_global_window() -> None:
     )
 
 
-def test_an_element_whose_repr_fails_is_still_named() -> None:
-    class Shy:
+def test_an_element_whose_repr_fails_is_reported_by_its_type() -> None:
+    class FailingRepr:
         def __repr__(self) -> str:
             raise ValueError("no")
 
-    assert error_message(lambda p: p | tg.Create([Shy()]) | "divide" >> tg.Map(lambda x: 1 / 0)) == (
+    assert error_message(lambda p: p | tg.Create([FailingRepr()]) | "divide" >> tg.Map(lambda x: 1 / 0)) == (
         "UserCodeError: ZeroDivisionError: division by zero\n  in step 'divide', applied at HERE\n"
-        "  element: <Shy whose repr raised ValueError>"
+        "  element: <FailingRepr whose repr raised ValueError>"
     )
 
 
-def test_a_long_element_is_cut_short() -> None:
+def test_a_long_element_is_abbreviated() -> None:
     error = run_to_failure(lambda p: p | tg.Create(["x" * 5000]) | "divide" >> tg.Map(lambda x: 1 / 0))
     assert isinstance(error, tg.UserCodeError)
     assert error.element is not None
@@ -538,7 +538,7 @@ def test_the_element_is_the_failing_steps_own_input() -> None:
     assert error_message(build).endswith("in step 'divide', applied at HERE\n  element: 21")
 
 
-def test_a_stop_iteration_inside_a_generator_names_the_step_too() -> None:
+def test_the_error_of_a_stop_iteration_inside_a_generator_names_the_step() -> None:
     assert error_message(
         lambda p: p | tg.Create([1]) | "pieces" >> tg.FlatMap(lambda x: (next(iter([])) for _ in range(2)))
     ) == (
@@ -546,7 +546,7 @@ def test_a_stop_iteration_inside_a_generator_names_the_step_too() -> None:
     )
 
 
-def test_leaving_the_process_from_a_step_is_a_failure_not_a_success() -> None:
+def test_a_system_exit_in_a_step_is_a_failure() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "leave" >> tg.Map(lambda x: sys.exit(0))) == (
         "UserCodeError: SystemExit: 0\n  in step 'leave', applied at HERE\n  element: 1"
     )
@@ -555,43 +555,43 @@ def test_leaving_the_process_from_a_step_is_a_failure_not_a_success() -> None:
     ) == ("RunError: the pipeline's own code called sys.exit(0)")
 
 
-class Unspeakable(Exception):
+class FailingStr(Exception):
     def __str__(self) -> str:
         raise ValueError("no words")
 
     __repr__ = __str__
 
 
-def speechless(element: Any) -> Any:
-    raise Unspeakable
+def raise_unprintable(element: Any) -> Any:
+    raise FailingStr
 
 
-def test_an_exception_that_cannot_be_printed_is_told_all_the_same() -> None:
-    assert error_message(lambda p: p | tg.Create([1]) | "mute" >> tg.Map(speechless)) == (
-        "UserCodeError: Unspeakable: <an exception whose text raised ValueError>\n"
+def test_an_exception_that_cannot_be_printed_is_reported() -> None:
+    assert error_message(lambda p: p | tg.Create([1]) | "mute" >> tg.Map(raise_unprintable)) == (
+        "UserCodeError: FailingStr: <an exception whose text raised ValueError>\n"
         "  in step 'mute', applied at HERE\n  element: 1"
     )
 
 
-def test_a_dead_letter_shows_the_authors_frames_alone() -> None:
+def test_a_dead_letter_contains_only_the_authors_frames() -> None:
     def check(letter: tuple[int, tuple[str, str, list[str]]]) -> None:
         element, (kind, text, lines) = letter
-        assert (element, kind) == (1, "Unspeakable")
-        assert text == "<Unspeakable whose repr raised ValueError>"
+        assert (element, kind) == (1, "FailingStr")
+        assert text == "<FailingStr whose repr raised ValueError>"
         assert [line for line in lines if "File" in line] == [
-            f'  File "{__file__}", line {speechless.__code__.co_firstlineno + 1}, in speechless'
+            f'  File "{__file__}", line {raise_unprintable.__code__.co_firstlineno + 1}, in raise_unprintable'
         ]
 
     with tg.Pipeline() as p:
-        _, bad = p | tg.Create([1]) | tg.Map(speechless).with_exception_handling()
+        _, bad = p | tg.Create([1]) | tg.Map(raise_unprintable).with_exception_handling()
         bad | tg.Map(check)
     assert p.result.metrics().counter("dead_letters") == 1
 
 
-def test_a_temporary_directory_that_is_none_is_named(tmp_path: Path) -> None:
-    place = tmp_path / "nowhere"
+def test_the_error_of_an_invalid_temporary_directory_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "nowhere"
     assert error_message(
         lambda p: p | tg.Create(range(5000)) | tg.Map(lambda n: (n, n)) | tg.GroupByKey() | tg.Map(print),
         memory_budget="1k",
-        temp_dir=place,
-    ) == (f"RunError: can't spill to --temp_dir {place}: No such file or directory")
+        temp_dir=path,
+    ) == (f"RunError: can't spill to --temp_dir {path}: No such file or directory")

@@ -1,4 +1,4 @@
-"""A script that fails prints few lines, and they say what its author needs."""
+"""A script that fails prints few lines, with what its author needs to know."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def interrupted(tmp_path: Path, text: str) -> tuple[int, list[str]]:
     return done.returncode, done.stderr.splitlines()
 
 
-def test_a_script_that_is_interrupted_says_so_in_two_lines(tmp_path: Path) -> None:
+def test_an_interrupted_script_prints_two_lines(tmp_path: Path) -> None:
     code, lines = interrupted(tmp_path, INTERRUPTED)
     assert lines == [
         "Interrupted: the run of the pipeline 'long' was stopped.",
@@ -71,12 +71,12 @@ def test_a_script_that_is_interrupted_says_so_in_two_lines(tmp_path: Path) -> No
     assert not list(tmp_path.glob("out*"))
 
 
-def test_an_author_may_handle_the_interrupt(tmp_path: Path) -> None:
+def test_an_author_can_handle_the_interrupt(tmp_path: Path) -> None:
     text = INTERRUPTED.replace("with tg", "try:\n  with tg").replace("    _ =", "      _ =")
     assert interrupted(tmp_path, text + "except KeyboardInterrupt:\n    raise SystemExit('mine')\n") == (1, ["mine"])
 
 
-def test_another_interrupt_is_python_s_own(tmp_path: Path) -> None:
+def test_an_interrupt_raised_after_the_run_has_an_ordinary_traceback(tmp_path: Path) -> None:
     text = INTERRUPTED.replace("with tg", "try:\n  with tg").replace("    _ =", "      _ =")
     _, lines = interrupted(tmp_path, text + "except KeyboardInterrupt:\n    pass\nraise KeyboardInterrupt('other')\n")
     assert lines[-1] == "KeyboardInterrupt: other"
@@ -139,7 +139,7 @@ LISTED = "`python script.py --help` lists the flags, with what each takes"
         ),
     ],
 )
-def test_a_command_line_that_a_script_cannot_obey_is_answered_in_two_lines(
+def test_an_invalid_command_line_of_a_script_is_reported_in_two_lines(
     tmp_path: Path, text: str, flags: list[str], lines: list[str]
 ) -> None:
     done = script_run(tmp_path, text, *flags)
@@ -150,13 +150,13 @@ def test_a_command_line_that_a_script_cannot_obey_is_answered_in_two_lines(
 @pytest.mark.parametrize(
     ("text", "flags"),
     [
-        (OWN_FLAGS.replace("from_args()", 'from_args(limit="many")'), []),  # the default that the script gives
+        (OWN_FLAGS.replace("from_args()", 'from_args(limit="many")'), []),  # the default given by the script
         (OWN_FLAGS.replace("from_args()", "from_args(['--limit', 'x'])"), ["--limit", "1"]),
         (NO_FLAGS.replace("Pipeline()", "Pipeline(options=['--nonsense'])"), []),
         (NO_FLAGS.replace("Pipeline()", "Pipeline('sprk')"), []),
     ],
 )
-def test_options_that_the_script_itself_has_wrong_are_shown_with_their_place(
+def test_invalid_options_in_the_script_are_reported_with_their_line(
     tmp_path: Path, text: str, flags: list[str]
 ) -> None:
     done = script_run(tmp_path, text, *flags)
@@ -166,7 +166,7 @@ def test_options_that_the_script_itself_has_wrong_are_shown_with_their_place(
     assert "OptionsError: " in done.stderr
 
 
-def test_an_author_may_handle_what_is_wrong_with_the_flags(tmp_path: Path) -> None:
+def test_an_author_can_handle_an_options_error(tmp_path: Path) -> None:
     text = NO_FLAGS.replace("with tg", "try:\n  with tg").replace("    _ =", "      _ =")
     handled = text + "except tg.OptionsError as error:\n    raise SystemExit('mine')\n"
     done = script_run(tmp_path, handled, "--nonsense")
@@ -200,7 +200,7 @@ with tg.Pipeline() as p:
         (["-m", "tidegate", "graph", "script.py"], NO_FLAGS, 1, "1"),
     ],
 )
-def test_whatever_is_piped_into_a_reader_that_has_gone_ends_quietly(
+def test_output_to_a_pipe_without_a_reader_ends_quietly(
     tmp_path: Path, args: list[str], text: str, code: int, unbuffered: str
 ) -> None:
     (tmp_path / "script.py").write_text(text)
@@ -223,7 +223,7 @@ def test_whatever_is_piped_into_a_reader_that_has_gone_ends_quietly(
     assert (done.returncode, done.stderr) == (code, "")
 
 
-def test_a_broken_pipe_of_the_authors_own_is_an_error(tmp_path: Path) -> None:
+def test_a_broken_pipe_of_the_author_is_an_error(tmp_path: Path) -> None:
     done = script_run(
         tmp_path,
         PRINTS.replace("tg.Map(print)", "tg.Map(lambda x: (_ for _ in ()).throw(BrokenPipeError(32, 'mine')))"),

@@ -1,4 +1,4 @@
-"""Code that is easily written but hardly ever intended is refused, or causes a warning, when built or first run."""
+"""Code that is easily written but rarely intended is refused, or causes a warning, when built or first run."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_it_is_refused_when_it_is_written(case: str) -> None:
-    write, says = REFUSED[case]
-    with pytest.raises(tg.BuildError, match=re.escape(says)):
+def test_code_that_is_rarely_intended_is_refused_when_the_pipeline_is_built(case: str) -> None:
+    write, message = REFUSED[case]
+    with pytest.raises(tg.BuildError, match=re.escape(message)):
         write(tg.Pipeline())
 
 
@@ -116,12 +116,12 @@ def test_it_is_refused_when_it_is_written(case: str) -> None:
     [tg.combiners.Mean.PerKey(), tg.combiners.Mean.Globally(), tg.combiners.Mean],
     ids=["PerKey", "Globally", "family"],
 )
-def test_a_combining_step_stands_for_its_combiner(combiner: Any) -> None:
+def test_a_combining_step_is_accepted_as_a_combiner(combiner: Any) -> None:
     with TestPipeline() as p:
         assert_that(pairs(p) | tg.CombinePerKey(combiner), equal_to([("a", 1.5), ("b", 3.0)]))
 
 
-def test_a_step_with_arguments_stands_for_its_combiner_with_them() -> None:
+def test_a_combining_step_with_arguments_is_accepted_as_a_combiner_with_them() -> None:
     with TestPipeline() as p:
         assert_that(pairs(p) | tg.CombinePerKey(tg.combiners.Top.Of(1)), equal_to([("a", [2]), ("b", [3])]))
 
@@ -130,7 +130,7 @@ def test_a_step_with_arguments_stands_for_its_combiner_with_them() -> None:
     "fn", [operator.mul, lambda a, b: a * b, lambda values: functools.reduce(operator.mul, values)]
 )
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_associative_takes_a_function_of_two_values_or_of_all(runner: str, fn: Any) -> None:
+def test_associative_accepts_a_function_of_two_values_or_of_all_values(runner: str, fn: Any) -> None:
     numbers = [(n % 3, n) for n in range(1, 40)]
     products: dict[int, int] = {}
     for key, n in numbers:
@@ -139,7 +139,7 @@ def test_associative_takes_a_function_of_two_values_or_of_all(runner: str, fn: A
         assert_that(p | tg.Create(numbers) | tg.CombinePerKey(tg.associative(fn)), equal_to(products.items()))
 
 
-def test_a_plain_combiner_with_further_arguments_is_no_function_of_two_values() -> None:
+def test_a_combiner_with_extra_arguments_is_not_mistaken_for_a_function_of_two_values() -> None:
     with TestPipeline() as p:
         total = p | tg.Create([1, 2]) | tg.CombineGlobally(lambda values, factor: sum(values) * factor, 10)
         assert_that(total, equal_to([30]))
@@ -148,7 +148,7 @@ def test_a_plain_combiner_with_further_arguments_is_no_function_of_two_values() 
 @pytest.mark.parametrize("value", ["text", b"data", {"key": 1}], ids=["str", "bytes", "dict"])
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
 @pytest.mark.parametrize("form", ["FlatMap", "process", "stateful", "with dead letters", "after a step"])
-def test_one_value_where_several_are_wanted_is_an_error_that_names_the_element(
+def test_one_value_where_several_are_expected_is_an_error_that_names_the_element(
     form: str, runner: str, value: Any
 ) -> None:
     p = TestPipeline(runner)
@@ -157,7 +157,7 @@ def test_one_value_where_several_are_wanted_is_an_error_that_names_the_element(
         case "FlatMap":
             _ = values | "several" >> tg.FlatMap(unannotated)
         case "process":
-            _ = values | "several" >> tg.ParDo(Returns())
+            _ = values | "several" >> tg.ParDo(ReturnsOneValue())
         case "stateful":
             _ = values | tg.WithKeys("k") | "several" >> tg.ParDo(ReturnsWithState())
         case "with dead letters":
@@ -173,7 +173,7 @@ def test_one_value_where_several_are_wanted_is_an_error_that_names_the_element(
     assert repr(value) in message.partition("element:")[2]
 
 
-class Returns(tg.DoFn):
+class ReturnsOneValue(tg.DoFn):
     def process(self, element):  # type: ignore[no-untyped-def]
         return element
 
@@ -183,7 +183,7 @@ class ReturnsWithState(tg.DoFn):
         return element[1]
 
 
-def test_a_window_with_gaps_is_warned_of_at_its_line() -> None:
+def test_windows_with_gaps_cause_a_warning_at_their_line() -> None:
     p = tg.Pipeline()
     with pytest.warns(tg.TidegateWarning, match=r"SlidingWindows\(5, 10\) leaves gaps: of each 10 s") as caught:
         _ = pairs(p) | tg.WindowInto(tg.SlidingWindows(5, 10))
@@ -193,9 +193,9 @@ def test_a_window_with_gaps_is_warned_of_at_its_line() -> None:
 @pytest.mark.parametrize(
     ("timestamp", "unit"), [(1_700_000_000_000, "milliseconds, divide it by 1,000"), (1.7e12, "milliseconds")]
 )
-def test_a_timestamp_that_must_be_milliseconds_is_warned_of_at_its_line(timestamp: float, unit: str) -> None:
+def test_a_timestamp_in_milliseconds_causes_a_warning_at_its_line(timestamp: float, unit: str) -> None:
     with pytest.warns(tg.TidegateWarning, match=re.escape(f"in the year 55840; if it is in {unit}")) as caught:
-        stamped = eval(compile("tg.TimestampedValue(1, timestamp)", f"{timestamp}.py", "eval"))  # a line of its own
+        stamped = eval(compile("tg.TimestampedValue(1, timestamp)", f"{timestamp}.py", "eval"))  # has its own file name
     assert caught[0].filename == f"{timestamp}.py"
     assert stamped.micros == 1_700_000_000_000_000_000
     with warnings.catch_warnings():
@@ -203,19 +203,19 @@ def test_a_timestamp_that_must_be_milliseconds_is_warned_of_at_its_line(timestam
         _ = [eval(compile("tg.TimestampedValue(1, timestamp)", f"{timestamp}.py", "eval")) for _ in range(3)]
 
 
-def test_a_timestamp_in_nanoseconds_is_too_late_and_says_so() -> None:
+def test_a_timestamp_in_nanoseconds_is_refused() -> None:
     with pytest.raises(ValueError, match="past the end of time; if they are nanoseconds, divide them by 1,000"):
         tg.TimestampedValue(1, 1.7e18)
 
 
 @pytest.mark.parametrize("timestamp", [99_999_999_999, -1e12, tg.Timestamp(10**12), 0])
-def test_other_timestamps_are_not_warned_of(timestamp: Any) -> None:
+def test_other_timestamps_cause_no_warning(timestamp: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert tg.TimestampedValue(1, timestamp).micros == tg.Timestamp.of(timestamp).micros
 
 
-def test_a_column_of_timestamps_is_looked_at_too() -> None:
+def test_a_column_of_timestamps_in_milliseconds_causes_a_warning() -> None:
     from tidegate.sdk.data.timestamps import element_column
 
     for times in ([1, 1_700_000_000_000], [0.5, 1.7e12], [0.5] * 5000 + [1.7e12]):
@@ -237,7 +237,7 @@ def test_a_column_of_timestamps_is_looked_at_too() -> None:
     ],
     ids=lambda step: step.default_label(),
 )
-def test_the_librarys_combiners_give_nothing_for_windows_that_are_not_there(step: Any) -> None:
+def test_the_combiners_of_the_library_emit_nothing_for_empty_windows(step: Any) -> None:
     with TestPipeline() as p:
         numbers = p | tg.Create([tg.TimestampedValue(n, n) for n in (1, 2, 35)])
         assert_that(
@@ -245,7 +245,7 @@ def test_the_librarys_combiners_give_nothing_for_windows_that_are_not_there(step
         )
 
 
-def test_a_pipeline_whose_every_step_is_dropped_is_warned_of() -> None:
+def test_a_pipeline_whose_steps_are_all_dropped_causes_a_warning() -> None:
     p = tg.Pipeline(name="idle")
     counts = p | tg.Create(["a", "b"]) | "count" >> tg.CombinePerElement(len)
     with pytest.warns(tg.TidegateWarning, match="'idle' does nothing: no step reads what 'count' makes") as caught:
@@ -254,9 +254,9 @@ def test_a_pipeline_whose_every_step_is_dropped_is_warned_of() -> None:
     assert sorted(counts.collect()) == [("a", 1), ("b", 1)]
 
 
-def test_a_pipeline_that_keeps_a_step_is_not_warned_of_what_is_dropped_beside_it() -> None:
+def test_a_pipeline_with_a_used_step_causes_no_warning_about_dropped_steps() -> None:
     with tg.Pipeline() as p:
-        made = p | tg.Create(["a"])
-        made | tg.CombinePerElement(len)
-        made | tg.Map(str.upper)
+        elements = p | tg.Create(["a"])
+        elements | tg.CombinePerElement(len)
+        elements | tg.Map(str.upper)
     assert p.result.state is tg.PipelineState.DONE

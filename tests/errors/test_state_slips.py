@@ -1,4 +1,4 @@
-"""Slips with state and timers, as users of other libraries make them: each ends in an error that says what to write."""
+"""Mistakes with state and timers that users of other libraries make: the errors say what to write."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def applied(dofn: tg.DoFn) -> str:
     return error_message(lambda p: p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(dofn) | tg.Map(str))
 
 
-# -- refused when the pipeline is built
+# -- errors when the pipeline is built
 
 
 class Gets(tg.DoFn):
@@ -89,7 +89,7 @@ class NeverFires(tg.DoFn):
 
 
 @pytest.mark.parametrize(
-    ("dofn", "says"),
+    ("dofn", "expected"),
     [
         (Gets(), f"Gets.process uses cell.get in line {Gets.process.__code__.co_firstlineno + 1}"),
         (Gets(), f"which does not exist: {VALUE_HAS}"),
@@ -113,15 +113,15 @@ class NeverFires(tg.DoFn):
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, tg.DoFn) else "",
 )
-def test_a_step_is_refused_when_it_is_applied(dofn: tg.DoFn, says: str) -> None:
+def test_a_wrong_use_of_state_or_timers_is_refused_when_the_step_is_applied(dofn: tg.DoFn, expected: str) -> None:
     message = applied(dofn)
     assert message.startswith("BuildError: ")
-    assert says in message
+    assert expected in message
     assert message.endswith("\n  in step 'step', applied at HERE")
 
 
 @pytest.mark.parametrize(
-    ("write", "says"),
+    ("write", "expected"),
     [
         (lambda: tg.DoFn.StateParam("x"), "tg.DoFn.StateParam takes the spec of a state cell, not 'x', such as "),  # type: ignore[arg-type]
         (lambda: tg.DoFn.StateParam(LATER), "write tg.DoFn.TimerParam(SPEC)"),  # type: ignore[arg-type]
@@ -133,32 +133,32 @@ def test_a_step_is_refused_when_it_is_applied(dofn: tg.DoFn, says: str) -> None:
         (lambda: tg.BagStateSpec("x", int), "a cell takes no type or coder, because it can contain any value"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_no_declaration_is_refused_where_it_is_written(write: Callable[[], Any], says: str) -> None:
+def test_an_invalid_declaration_is_refused_when_it_is_evaluated(write: Callable[[], Any], expected: str) -> None:
     with pytest.raises(tg.BuildError) as caught:
         write()
-    assert says in str(caught.value)
+    assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "expected"),
     [
         ("WindowParm", "tg.DoFn has no WindowParm; did you mean tg.DoFn.WindowParam?"),
         ("StateParm", "tg.DoFn has no StateParm; did you mean tg.DoFn.StateParam?"),
         ("DynamicTimerTagParam", "tg.DoFn has no DynamicTimerTagParam; tg.DoFn.TimerTagParam gives the tag"),
     ],
 )
-def test_a_misspelt_parameter_is_answered_with_the_right_one(name: str, says: str) -> None:
+def test_the_error_of_a_misspelt_parameter_names_the_right_one(name: str, expected: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(tg.DoFn, name)
-    assert str(caught.value).startswith(says)
+    assert str(caught.value).startswith(expected)
 
 
-def test_a_class_of_the_authors_has_pythons_message_for_what_it_lacks() -> None:
+def test_a_missing_attribute_of_an_authors_class_has_pythons_message() -> None:
     with pytest.raises(AttributeError, match=r"^type object 'Gets' has no attribute 'nothing'$"):
         Gets.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
-# -- found when it runs: the code hands the cell or timer on
+# -- errors during a run: the cell or timer is passed to another function
 
 
 def with_cell(spec: Any, use: Callable[[Any], Any]) -> tg.DoFn:
@@ -221,22 +221,22 @@ AT_RUN: dict[str, tuple[Callable[[], tg.DoFn], str]] = {
 
 
 @pytest.mark.parametrize("slip", AT_RUN)
-def test_a_slip_that_only_the_run_meets_says_what_there_is(slip: str) -> None:
-    make, says = AT_RUN[slip]
+def test_the_error_of_a_wrong_use_during_the_run_lists_the_methods(slip: str) -> None:
+    make, expected = AT_RUN[slip]
     message = applied(make())
     assert message.startswith("UserCodeError: ")
-    assert says[1:] in message.partition("\n")[0]  # but for the first letter, which may begin a sentence
+    assert expected[1:] in message.partition("\n")[0]  # except the first letter, which may begin a sentence
     assert "\n  in step 'step', applied at HERE\n  while calling process\n  element: ('a', 1)" in message
 
 
-def test_it_says_so_on_the_streaming_runner_too() -> None:
+def test_the_streaming_runner_reports_the_same_error() -> None:
     p = tg.Pipeline(runner="streaming")
     _ = p | tg.Create([("a", 1)]) | tg.ParDo(with_cell(VALUE, lambda cell: cell.read() + 1)) | tg.Map(str)
     with pytest.raises(tg.UserCodeError, match=r"it reads None: cell\.read\(0\) gives 0 then"):
         p.run()
 
 
-def test_an_error_of_the_authors_about_none_is_left_alone_where_no_cell_was_empty() -> None:
+def test_an_error_about_none_is_not_explained_if_no_cell_was_empty() -> None:
     def use(cell: Any) -> Any:
         cell.write(1)
         return None + 1  # type: ignore[operator]
@@ -245,29 +245,29 @@ def test_an_error_of_the_authors_about_none_is_left_alone_where_no_cell_was_empt
 
 
 def live(dofn: tg.DoFn) -> None:
-    """Run it over live input, by the system's clock."""
+    """Run a DoFn on unbounded input, with the system clock."""
     with tg.Pipeline(options=["--mode", "streaming"]) as p:
         _ = p | tg.Create([tg.TimestampedValue(("a", 1), 1_700_000_000)]) | tg.ParDo(dofn) | tg.Map(str)
 
 
 @pytest.mark.parametrize(
-    ("spec", "at", "says"),
+    ("spec", "at", "expected"),
     [
         (LATER, 60, "60 s after 1970, so a timer that is set to it fires at once"),
         (SOON, 60.5, "60.5 s after 1970, so a timer that is set to it fires at once"),
         (LATER, 1_700_000_000_000, "if it is in milliseconds, divide it by 1,000"),
     ],
 )
-def test_a_timer_of_the_wrong_unit_is_warned_of_at_its_line(spec: Any, at: float, says: str) -> None:
-    line = f"{spec.name} {at}"  # a line of its own, since each is warned of once
+def test_a_timer_in_the_wrong_unit_causes_a_warning_at_its_line(spec: Any, at: float, expected: str) -> None:
+    line = f"{spec.name} {at}"  # separate lines, because each line causes one warning
     use = eval(compile("lambda timer, time: timer.set(at)", line, "eval"), {"at": at})
     with pytest.warns(tg.TidegateWarning) as caught:
         live(with_timer(spec, use))
     assert [warning.filename for warning in caught] == [line]
-    assert says in str(caught[0].message)
+    assert expected in str(caught[0].message)
 
 
-def test_timers_at_instants_are_not_warned_of() -> None:
+def test_timers_set_to_timestamps_cause_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         live(with_timer(LATER, lambda timer, time: timer.set(time + 60)))
@@ -275,11 +275,11 @@ def test_timers_at_instants_are_not_warned_of() -> None:
         live(with_timer(LATER, lambda timer, time: timer.set(1_700_000_060)))
 
 
-# -- and nothing that is right is refused
+# -- correct code is not refused
 
 
 class Reassigns(tg.DoFn):
-    """A parameter that is given another value is no cell any more."""
+    """Assigns another value to the parameter, which then is no cell."""
 
     def process(self, element: Any, cell: Any = tg.DoFn.StateParam(VALUE)) -> Any:
         cell = cell.read("none")
@@ -293,7 +293,7 @@ def test_a_parameter_that_is_assigned_to_may_have_other_attributes() -> None:
 
 @pytest.mark.parametrize("spec", [VALUE, BAG, MAP, TOTAL, MEMBERS, ORDERED], ids=lambda spec: spec.cell)
 @pytest.mark.parametrize("expiring", [False, True])
-def test_what_a_message_says_a_cell_has_is_there(spec: Any, expiring: bool) -> None:
+def test_the_methods_listed_in_messages_exist(spec: Any, expiring: bool) -> None:
     from dataclasses import replace
 
     from tidegate.runners.engine.errors.state_advice import advice

@@ -1,4 +1,4 @@
-"""A live source that gives no watermark is named when the run ends, if windows or timers behind it waited for one."""
+"""A warning at the end of a run names an unbounded source without watermarks if windows or timers waited for one."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ import tidegate as tg
 
 
 class Feed(tg.io.Source[int]):
-    """Twenty elements, then nothing, for ever; with a watermark if it `marks`."""
+    """Twenty elements, and nothing after them; with a watermark if `has_watermark`."""
 
     bounded = False
 
-    def __init__(self, marks: bool) -> None:
-        self.marks = marks
+    def __init__(self, has_watermark: bool) -> None:
+        self.has_watermark = has_watermark
 
     def splits(self, desired: int) -> list[tg.io.Split]:
         return [tg.io.Split("all")]
 
     def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
-        return Twenty(self.marks, position or 0)
+        return FeedReader(self.has_watermark, position or 0)
 
 
-class Twenty(tg.io.Reader[int]):
-    def __init__(self, marks: bool, given: int) -> None:
-        self.marks = marks
-        self.given = given
+class FeedReader(tg.io.Reader[int]):
+    def __init__(self, has_watermark: bool, read_count: int) -> None:
+        self.has_watermark = has_watermark
+        self.read_count = read_count
 
     def read(self, limit: int) -> tg.io.Batch:
-        count = min(limit, 20 - self.given)
-        self.given += count
+        count = min(limit, 20 - self.read_count)
+        self.read_count += count
         block = tg.io.Block.of(list(range(count)))
-        return tg.io.Batch(block, watermark=0 if self.marks else None, wait=0.01)
+        return tg.io.Batch(block, watermark=0 if self.has_watermark else None, wait=0.01)
 
     def position(self) -> Any:
-        return self.given
+        return self.read_count
 
 
 FIXED = tg.WindowInto(tg.FixedWindows(5))
@@ -47,7 +47,7 @@ LATER = tg.EventTimer("later")
 
 
 class Late(tg.DoFn):
-    """Emits what it has seen of a key by an event-time timer."""
+    """Emits each key when an event-time timer fires."""
 
     def process(self, element: tuple[str, int], at: Any = tg.DoFn.TimerParam(LATER)) -> None:
         at.set(100)
@@ -57,17 +57,17 @@ class Late(tg.DoFn):
         yield key
 
 
-def said(
+def log_of_run(
     runner: str,
     caplog: pytest.LogCaptureFixture,
     *,
-    marks: bool = False,
-    then: tuple[Any, ...] = (FIXED, SUM),
+    has_watermark: bool = False,
+    steps: tuple[Any, ...] = (FIXED, SUM),
     **read: Any,
 ) -> str:
     p = tg.Pipeline(runner=runner, options=["--run_for", "1s"])
-    stamped = p | "feed" >> tg.Read(Feed(marks), **read) | tg.Map(lambda n: tg.TimestampedValue(("k", n), n))
-    for step in then:
+    stamped = p | "feed" >> tg.Read(Feed(has_watermark), **read) | tg.Map(lambda n: tg.TimestampedValue(("k", n), n))
+    for step in steps:
         stamped = stamped | step
     _ = stamped | tg.Map(str)
     p.run().wait_until_finish()
@@ -78,21 +78,21 @@ by_runner = pytest.mark.parametrize("runner", ["direct", "streaming"])
 
 
 @by_runner
-def test_it_is_named_with_what_to_do(runner: str, caplog: pytest.LogCaptureFixture) -> None:
-    found = said(runner, caplog)
+def test_the_warning_names_the_source_and_what_to_do(runner: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = log_of_run(runner, caplog)
     assert f"step 'feed' ({__file__}:" in found
     assert "emitted 20 elements but no watermark, so no window downstream could end" in found
     assert "tg.Read(source, timestamp=…)" in found
 
 
 @by_runner
-def test_it_is_named_where_timers_wait_for_it(runner: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert "emitted 20 elements but no watermark" in said(runner, caplog, then=(tg.ParDo(Late()),))
+def test_timers_that_wait_for_the_watermark_cause_the_warning(runner: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert "emitted 20 elements but no watermark" in log_of_run(runner, caplog, steps=(tg.ParDo(Late()),))
 
 
-def test_one_that_goes_on_from_a_checkpoint_is_named_too(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_a_run_with_checkpoints_causes_the_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     p = tg.Pipeline(runner="streaming", options=["--run_for", "1s", "--checkpoint_dir", str(tmp_path)])
-    stamped = p | "feed" >> tg.Read(Feed(marks=False)) | "key" >> tg.Map(lambda n: ("k", n))
+    stamped = p | "feed" >> tg.Read(Feed(has_watermark=False)) | "key" >> tg.Map(lambda n: ("k", n))
     _ = stamped | "in windows" >> FIXED | "sum" >> tg.CombinePerKey(sum) | "write" >> tg.Map(str)
     p.run().wait_until_finish()
     assert "no watermark" in caplog.text
@@ -100,15 +100,17 @@ def test_one_that_goes_on_from_a_checkpoint_is_named_too(caplog: pytest.LogCaptu
 
 @by_runner
 @pytest.mark.parametrize(
-    "more",
+    "options",
     [
-        {"marks": True},
+        {"has_watermark": True},
         {"timestamp": lambda n: n},
         {"ingestion_time": True},
-        {"then": (GLOBAL, SUM)},
-        {"then": (FIXED,)},
+        {"steps": (GLOBAL, SUM)},
+        {"steps": (FIXED,)},
     ],
     ids=["marked", "stamped", "on entry", "in the global window", "not grouped"],
 )
-def test_others_are_not(runner: str, more: Any, caplog: pytest.LogCaptureFixture) -> None:
-    assert "no watermark" not in said(runner, caplog, **more)
+def test_sources_with_watermarks_and_pipelines_that_need_none_cause_no_warning(
+    runner: str, options: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "no watermark" not in log_of_run(runner, caplog, **options)
