@@ -1,4 +1,4 @@
-"""A job's process that is forked from its client's: what it has of it, and what not."""
+"""The process of a job is forked from its client's: what it inherits, and what it doesn't."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def run(build, *flags):
     with tg.Pipeline(options=["--runner", "streaming", "--workers", "2", *flags]) as p:
         build(p)
 
-def said(p, values, fn):
-    p | tg.Create(values) | tg.Map(fn) | "say" >> tg.Map(print)
+def print_each(p, values, fn):
+    p | tg.Create(values) | tg.Map(fn) | "print" >> tg.Map(print)
 """
 
 
@@ -30,21 +30,21 @@ def script(tmp_path: Path, body: str) -> list[str]:
 
 
 def test_a_script_of_one_thread_is_forked_with_the_values_it_has(tmp_path: Path) -> None:
-    said = script(
+    printed = script(
         tmp_path,
         """
-class Untold:
+class Unpicklable:
     def __reduce__(self):
-        raise TypeError("it stays in its process")
+        raise TypeError("it can't be pickled")
 
-run(lambda p: said(p, [Untold(), Untold()], lambda value: type(value).__name__))
+run(lambda p: print_each(p, [Unpicklable(), Unpicklable()], lambda value: type(value).__name__))
 """,
     )
-    assert said == ["Untold", "Untold"]
+    assert printed == ["Unpicklable", "Unpicklable"]
 
 
-def test_a_script_with_another_thread_starts_its_job_anew(tmp_path: Path) -> None:
-    said = script(
+def test_a_script_with_another_thread_starts_a_new_process_for_its_job(tmp_path: Path) -> None:
+    printed = script(
         tmp_path,
         """
 over = threading.Event()
@@ -56,18 +56,18 @@ HERE = True
 thread = threading.Thread(target=over.wait)
 thread.start()
 try:
-    run(lambda p: said(p, ["with a thread:"], how))
+    run(lambda p: print_each(p, ["with a thread:"], how))
 finally:
     over.set()
 thread.join()
-run(lambda p: said(p, ["without:"], how))
+run(lambda p: print_each(p, ["without:"], how))
 """,
     )
-    assert said == ["with a thread: anew", "without: forked"]
+    assert printed == ["with a thread: anew", "without: forked"]
 
 
 def test_classes_of_the_script_are_the_same_in_values_and_in_functions(tmp_path: Path) -> None:
-    said = script(
+    printed = script(
         tmp_path,
         """
 @dataclass(frozen=True)
@@ -82,11 +82,11 @@ def build(p):
 run(build)
 """,
     )
-    assert said == ["(0, True, True)", "(1, True, True)", "(2, True, True)"]
+    assert printed == ["(0, True, True)", "(1, True, True)", "(2, True, True)"]
 
 
-def test_open_files_of_the_client_are_out_of_reach_and_stay_intact(tmp_path: Path) -> None:
-    said = script(
+def test_open_files_of_the_client_cannot_be_reached_and_stay_intact(tmp_path: Path) -> None:
+    printed = script(
         tmp_path,
         """
 ours, theirs = socket.socketpair()
@@ -98,62 +98,62 @@ def reach(value):
     except OSError as error:
         return error.strerror
 
-run(lambda p: said(p, [1], reach))
+run(lambda p: print_each(p, [1], reach))
 ours.setblocking(False)
 theirs.close()
 print(ours.recv(1))
 """,
     )
-    assert said == ["Bad file descriptor", "b''"]
+    assert printed == ["Bad file descriptor", "b''"]
 
 
 def test_functions_print_to_stdout_even_if_the_script_has_replaced_it(tmp_path: Path) -> None:
-    said = script(
+    printed = script(
         tmp_path,
         """
 sys.stdout = open("elsewhere", "w")
-run(lambda p: said(p, ["printed"], str))
+run(lambda p: print_each(p, ["printed"], str))
 print("by the script")
 """,
     )
-    assert said == ["printed"]
+    assert printed == ["printed"]
     assert (tmp_path / "elsewhere").read_text() == "by the script\n"
 
 
 def test_buffered_output_and_exit_handlers_of_the_script_run_once(tmp_path: Path) -> None:
-    said = script(
+    printed = script(
         tmp_path,
         """
 import atexit
 atexit.register(print, "the end")
-signal.signal(signal.SIGTERM, lambda *_: print("heard"))
+signal.signal(signal.SIGTERM, lambda *_: print("handled"))
 print("before", end="")
-run(lambda p: said(p, [1], lambda value: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL))
+run(lambda p: print_each(p, [1], lambda value: signal.getsignal(signal.SIGTERM) == signal.SIG_DFL))
 print(" after")
 """,
     )
-    assert said == sorted(["beforeTrue", " after", "the end"])
+    assert printed == sorted(["beforeTrue", " after", "the end"])
 
 
-def test_a_job_that_is_killed_is_told_of(tmp_path: Path) -> None:
-    said = script(
+def test_the_death_of_a_forked_job_is_reported(tmp_path: Path) -> None:
+    printed = script(
         tmp_path,
         """
 try:
-    run(lambda p: said(p, [1], lambda value: os.kill(os.getppid(), signal.SIGKILL)))
+    run(lambda p: print_each(p, [1], lambda value: os.kill(os.getppid(), signal.SIGKILL)))
 except tg.RunError as error:
     print(error)
 """,
     )
-    assert said[-1] == "the job's process has died (killed by SIGKILL), and its workers with it"
+    assert printed[-1] == "the job's process has died (killed by SIGKILL), and its workers with it"
 
 
-def test_a_script_that_heeds_no_children_hears_of_its_job_all_the_same(tmp_path: Path) -> None:
-    said = script(
+def test_a_script_that_ignores_sigchld_still_learns_that_its_job_has_ended(tmp_path: Path) -> None:
+    printed = script(
         tmp_path,
         """
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-run(lambda p: said(p, [1, 2], lambda value: value * 2))
+run(lambda p: print_each(p, [1, 2], lambda value: value * 2))
 """,
     )
-    assert said == ["2", "4"]
+    assert printed == ["2", "4"]

@@ -280,7 +280,7 @@ def test_a_job_ends_though_its_storage_does_not_answer(start: Any, tmp_path: Pat
     assert not (tmp_path / "kept" / "chk-7").exists()
 
 
-AS_IT_FORKS = """
+SIGNAL_DURING_FORK = """
 import os, signal
 import tidegate as tg
 
@@ -305,7 +305,7 @@ except KeyboardInterrupt:
 
 
 def test_a_signal_during_the_fork_of_the_jobs_process_interrupts_the_client_afterwards(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(AS_IT_FORKS)
+    (tmp_path / "script.py").write_text(SIGNAL_DURING_FORK)
     ran = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Access to a session: sockets belong to one user, ports need a token, and data of others is never unpickled."""
+"""Access to a session: sockets belong to one user, ports need a token, and strangers' data is never unpickled."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from tidegate.runners.streaming.session.endpoint import (
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A directory whose name leaves room for a socket's."""
+def runtime_dir(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A runtime directory with a name runtime_dir enough for the path of a socket in it."""
     with tempfile.TemporaryDirectory(prefix="tg") as directory:
         monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
         yield Path(directory)
 
 
 @contextmanager
-def kept_by(listener: socket.socket, token: bytes) -> Iterator[None]:
-    """Somebody who lets one client in, as a session does."""
+def accepting_one_client(listener: socket.socket, token: bytes) -> Iterator[None]:
+    """Accept one client, as a session does."""
 
-    def keep() -> None:
+    def accept() -> None:
         sock, _ = listener.accept()
         with sock:
-            door = Handshake(token)
-            sock.sendall(door.greeting())
-            while door.verdict is None and (data := sock.recv(door.missing())):
-                sock.sendall(door.handle(data))
-            if door.verdict == "welcome":
+            handshake = Handshake(token)
+            sock.sendall(handshake.greeting())
+            while handshake.verdict is None and (data := sock.recv(handshake.missing())):
+                sock.sendall(handshake.handle(data))
+            if handshake.verdict == "welcome":
                 sock.sendall(b"come in")
 
-    thread = threading.Thread(target=keep)
+    thread = threading.Thread(target=accept)
     thread.start()
     with listener:
         try:
@@ -58,106 +58,110 @@ def kept_by(listener: socket.socket, token: bytes) -> Iterator[None]:
             thread.join()
 
 
-def test_the_private_directory_is_the_users_alone(short: Path) -> None:
+def test_only_the_user_can_enter_the_private_directory(runtime_dir: Path) -> None:
     directory = private_directory()
-    assert directory == short / "tidegate"
+    assert directory == runtime_dir / "tidegate"
     assert directory.stat().st_mode & 0o777 == 0o700
     assert private_directory() == directory
 
 
-def test_without_a_runtime_directory_it_is_in_the_temporary_one(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_private_directory_is_in_the_temporary_one_without_a_runtime_directory(
+    runtime_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR")
-    monkeypatch.setattr("tempfile.tempdir", str(short))
-    assert private_directory() == short / f"tidegate-{os.getuid()}"
+    monkeypatch.setattr("tempfile.tempdir", str(runtime_dir))
+    assert private_directory() == runtime_dir / f"tidegate-{os.getuid()}"
 
 
 @pytest.mark.parametrize("mode", [0o750, 0o701, 0o777])
-def test_a_directory_that_others_may_enter_is_refused(short: Path, mode: int) -> None:
+def test_a_directory_that_others_may_enter_is_refused(runtime_dir: Path, mode: int) -> None:
     directory = private_directory()
     directory.chmod(mode)
     with pytest.raises(EndpointError, match="nobody else may enter"):
         private_directory()
 
 
-def test_a_link_in_its_place_is_refused(short: Path) -> None:
-    (short / "elsewhere").mkdir(mode=0o700)
-    (short / "tidegate").symlink_to(short / "elsewhere")
+def test_a_symbolic_link_in_place_of_the_directory_is_refused(runtime_dir: Path) -> None:
+    (runtime_dir / "elsewhere").mkdir(mode=0o700)
+    (runtime_dir / "tidegate").symlink_to(runtime_dir / "elsewhere")
     with pytest.raises(EndpointError, match="of your own"):
         private_directory()
 
 
-def test_a_path_as_long_as_the_system_allows_works_and_a_longer_one_says_what_to_do(short: Path) -> None:
-    room = LONGEST_PATH - len(os.fsencode(short)) - 1
-    longest = short / ("s" * room)
+def test_the_longest_path_that_the_system_allows_works_and_a_longer_one_is_refused_with_a_remedy(
+    runtime_dir: Path,
+) -> None:
+    room = LONGEST_PATH - len(os.fsencode(runtime_dir)) - 1
+    longest = runtime_dir / ("s" * room)
     listen(longest).close()
     with pytest.raises(EndpointError, match=rf"{LONGEST_PATH + 1} bytes.*{LONGEST_PATH}.*XDG_RUNTIME_DIR"):
-        checked(short / ("s" * (room + 1)))
+        checked(runtime_dir / ("s" * (room + 1)))
 
 
-def test_a_path_is_measured_in_bytes(short: Path) -> None:
-    room = LONGEST_PATH - len(os.fsencode(short)) - 1
+def test_the_length_of_a_path_is_measured_in_bytes(runtime_dir: Path) -> None:
+    room = LONGEST_PATH - len(os.fsencode(runtime_dir)) - 1
     with pytest.raises(EndpointError, match="shorter"):
-        listen(short / ("ü" * (room // 2 + 1)))
+        listen(runtime_dir / ("ü" * (room // 2 + 1)))
 
 
-def test_the_socket_of_a_killed_session_is_replaced_and_that_of_a_running_one_is_not(short: Path) -> None:
-    listen(short / "s").close()
-    assert (short / "s").exists()
-    with listen(short / "s"), pytest.raises(EndpointError, match="another session"):
-        listen(short / "s")
+def test_the_socket_of_a_killed_session_is_replaced_and_that_of_a_running_one_is_not(runtime_dir: Path) -> None:
+    listen(runtime_dir / "s").close()
+    assert (runtime_dir / "s").exists()
+    with listen(runtime_dir / "s"), pytest.raises(EndpointError, match="another session"):
+        listen(runtime_dir / "s")
 
 
-def test_a_client_that_knows_the_token_is_accepted_on_socket_and_port(short: Path) -> None:
+def test_a_client_with_the_token_is_accepted_on_socket_and_port(runtime_dir: Path) -> None:
     listener = listen_on_port(0)
-    for place, door in [(short / "s", listen(short / "s")), (listener.getsockname()[1], listener)]:
-        with kept_by(door, b"token"), connect(place, b"token") as sock:
+    for address, socket_ in [(runtime_dir / "s", listen(runtime_dir / "s")), (listener.getsockname()[1], listener)]:
+        with accepting_one_client(socket_, b"token"), connect(address, b"token") as sock:
             assert sock.recv(100) == b"come in"
 
 
-def test_a_port_is_open_to_this_machine_alone() -> None:
+def test_a_port_is_open_only_to_this_machine() -> None:
     with listen_on_port(0) as listener:
         assert listener.getsockname()[0] == "127.0.0.1"
 
 
 @pytest.mark.parametrize("token", [b"", b"other", b"token "])
-def test_a_client_that_does_not_know_the_token_is_refused(token: bytes) -> None:
+def test_a_client_without_the_token_is_refused(token: bytes) -> None:
     listener = listen_on_port(0)
-    with kept_by(listener, b"token"), pytest.raises(EndpointError, match="does not accept"):
+    with accepting_one_client(listener, b"token"), pytest.raises(EndpointError, match="does not accept"):
         connect(listener.getsockname()[1], token)
 
 
-def test_a_session_of_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = listen_on_port(0)
-    door = Handshake(b"token")
+    handshake = Handshake(b"token")
     port = listener.getsockname()[1]
 
-    def keep() -> None:
+    def accept() -> None:
         sock, _ = listener.accept()
         with sock:
-            sock.sendall(door.greeting())
-            while door.verdict is None:
-                data = sock.recv(door.missing())
+            sock.sendall(handshake.greeting())
+            while handshake.verdict is None:
+                data = sock.recv(handshake.missing())
                 with monkeypatch.context() as patch:
                     patch.setattr(endpoint, "_version", lambda: bytes(32))
-                    sock.sendall(door.handle(data))
+                    sock.sendall(handshake.handle(data))
 
-    thread = threading.Thread(target=keep)
+    thread = threading.Thread(target=accept)
     thread.start()
     with listener, pytest.raises(EndpointError, match="another version"):
         connect(port, b"token")
     thread.join()
 
 
-def test_an_impostor_at_the_port_learns_nothing_and_is_found_out() -> None:
+def test_an_impostor_at_the_port_is_detected_and_does_not_learn_the_token() -> None:
     listener = listen_on_port(0)
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     def pretend() -> None:
         sock, _ = listener.accept()
         with sock:
-            door = Handshake(b"whatever")
-            sock.sendall(door.greeting())
-            heard.append(sock.recv(1000))
+            handshake = Handshake(b"whatever")
+            sock.sendall(handshake.greeting())
+            received.append(sock.recv(1000))
             sock.sendall(bytes(33))
 
     thread = threading.Thread(target=pretend)
@@ -165,7 +169,7 @@ def test_an_impostor_at_the_port_learns_nothing_and_is_found_out() -> None:
     with listener, pytest.raises(EndpointError, match="does not know the session's token"):
         connect(listener.getsockname()[1], b"the secret")
     thread.join()
-    assert b"the secret" not in heard[0]
+    assert b"the secret" not in received[0]
 
 
 def test_an_answer_to_another_challenge_is_refused() -> None:
@@ -178,17 +182,17 @@ def test_an_answer_to_another_challenge_is_refused() -> None:
     assert (one.verdict, other.verdict) == ("welcome", "refused")
 
 
-def test_nothing_is_decided_before_all_has_come() -> None:
-    door = Handshake(b"token")
-    left = door.missing()
-    for _ in range(left - 1):
-        assert door.handle(b"x") == b""
-        assert door.verdict is None
-    door.handle(b"x")
-    assert door.verdict == "refused"
+def test_a_handshake_has_no_verdict_before_the_whole_reply_has_arrived() -> None:
+    handshake = Handshake(b"token")
+    size = handshake.missing()
+    for _ in range(size - 1):
+        assert handshake.handle(b"x") == b""
+        assert handshake.verdict is None
+    handshake.handle(b"x")
+    assert handshake.verdict == "refused"
 
 
-def test_the_peers_user_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_of_the_peer_is_obtained_from_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
     one, other = socket.socketpair()
     with one, other:
         check_peer(one)
@@ -197,7 +201,7 @@ def test_the_peers_user_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) 
             check_peer(one)
 
 
-def test_connecting_to_something_other_than_a_session_is_an_error_that_names_the_place() -> None:
+def test_connecting_to_something_other_than_a_session_is_an_error() -> None:
     listener = listen_on_port(0)
 
     def answer() -> None:
@@ -212,9 +216,9 @@ def test_connecting_to_something_other_than_a_session_is_an_error_that_names_the
     thread.join()
 
 
-def test_connecting_where_no_session_listens_is_an_error_that_names_the_place(short: Path) -> None:
-    with pytest.raises(EndpointError, match=f"no session answers at {short}/s"):
-        connect(short / "s", b"")
+def test_the_error_of_connecting_without_a_session_names_the_socket(runtime_dir: Path) -> None:
+    with pytest.raises(EndpointError, match=f"no session answers at {runtime_dir}/s"):
+        connect(runtime_dir / "s", b"")
 
 
 class Bomb:
@@ -222,12 +226,12 @@ class Bomb:
         return os.mkdir, (f"{os.environ['XDG_RUNTIME_DIR']}/exploded",)
 
 
-def test_a_pickle_in_place_of_an_introduction_is_never_loaded(short: Path) -> None:
+def test_a_pickle_in_place_of_a_handshake_is_never_loaded(runtime_dir: Path) -> None:
     listener = listen_on_port(0)
-    with kept_by(listener, b"token"), socket.create_connection(listener.getsockname()) as sock:
+    with accepting_one_client(listener, b"token"), socket.create_connection(listener.getsockname()) as sock:
         sock.sendall(pickle.dumps(Bomb()).ljust(Handshake(b"").missing()))
-        told = b""
+        answer = b""
         while data := sock.recv(1000):
-            told += data
-    assert told[-33:] == b"\1" + bytes(32)
-    assert not (short / "exploded").exists()
+            answer += data
+    assert answer[-33:] == b"\1" + bytes(32)
+    assert not (runtime_dir / "exploded").exists()

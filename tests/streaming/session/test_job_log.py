@@ -1,4 +1,4 @@
-"""The log of a session's job: what is in it, and how long it may become."""
+"""The log of a job in a session: its contents and its maximum size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.runners.streaming.session.job_log import JobLog, earlier, tail
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 
-NEWS = Progress((), MetricCells())
+PROGRESS = Progress((), MetricCells())
 
 
 def job() -> Job:
@@ -30,7 +30,7 @@ def texts(log: Path) -> list[str]:
     return [line.partition(" tidegate ")[2] or line for line in tail(log).decode().splitlines()]
 
 
-def test_a_log_has_what_a_client_would_have_shown_and_how_the_job_ended(tmp_path: Path) -> None:
+def test_a_log_has_the_messages_that_a_client_would_show_and_the_end_of_the_job(tmp_path: Path) -> None:
     path = tmp_path / "a-job.log"
     log = JobLog(job(), path)
     log.write(Report("running", "resuming from checkpoint 3"))
@@ -48,25 +48,25 @@ def test_a_log_has_what_a_client_would_have_shown_and_how_the_job_ended(tmp_path
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_log_is_cut_while_the_job_prints_on_and_keeps_the_latest_lines(tmp_path: Path) -> None:
+def test_a_log_is_cut_while_the_job_prints_and_keeps_the_latest_lines(tmp_path: Path) -> None:
     path, longest = tmp_path / "a-job.log", 1000
     log = JobLog(job(), path, longest)
     lines = [f"line {n:04}\n" for n in range(1000)]
-    with open(path, "ab", buffering=0) as printing:  # as the job's processes have it
+    with open(path, "ab", buffering=0) as printing:  # as in the job's processes
         for n, line in enumerate(lines):
             printing.write(line.encode())
             if n % 7 == 0:
-                log.write(NEWS)
+                log.write(PROGRESS)
                 assert path.stat().st_size <= longest
                 assert not earlier(path).exists() or earlier(path).stat().st_size <= longest
-    kept = tail(path).decode()
-    assert kept == "".join(lines)[-len(kept) :]
-    assert longest - len(lines[0]) <= len(kept) <= 2 * longest
+    lines_kept = tail(path).decode()
+    assert lines_kept == "".join(lines)[-len(lines_kept) :]
+    assert longest - len(lines[0]) <= len(lines_kept) <= 2 * longest
     assert stat.S_IMODE(earlier(path).stat().st_mode) == 0o600
     assert sorted(os.listdir(tmp_path)) == ["a-job.earlier", "a-job.log"]
 
 
-def test_the_last_lines_may_begin_in_the_part_before_the_cut(tmp_path: Path) -> None:
+def test_the_last_lines_may_begin_in_the_earlier_file(tmp_path: Path) -> None:
     path = tmp_path / "a-job.log"
     earlier(path).write_bytes(b"one\ntwo\n")
     path.write_bytes(b"three\n")
@@ -75,8 +75,8 @@ def test_the_last_lines_may_begin_in_the_part_before_the_cut(tmp_path: Path) -> 
     assert tail(path, 9) == tail(path) == b"one\ntwo\nthree\n"
 
 
-def test_a_log_that_can_not_be_written_stops_nobody(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     log = JobLog(job(), tmp_path / "not there" / "a-job.log")
     log.write(Report("running", "going on"))
-    log.write(NEWS)
+    log.write(PROGRESS)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A session: jobs that go on without the client that submitted them, and the commands that look after them."""
+"""A session: jobs that run without the client that submitted them, and the commands that manage them."""
 
 from __future__ import annotations
 
@@ -51,90 +51,90 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[SessionFiles]:
+def session_files() -> Iterator[SessionFiles]:
     """A session for all tests here, with a port."""
     with tempfile.TemporaryDirectory(prefix="tg") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", directory)
         patch.setenv("TMPDIR", directory)
-        found = SessionFiles("tests")
-        start_session(found, port=0)
-        yield found
+        files = SessionFiles("tests")
+        start_session(files, port=0)
+        yield files
         with open_session("tests") as session:
             session.end()
         assert sorted(path.name for path in Path(directory, "tidegate").iterdir()) == []
 
 
 @pytest.fixture
-def session(place: SessionFiles) -> Iterator[Session]:
-    with open_session(place.name) as connection:
+def session(session_files: SessionFiles) -> Iterator[Session]:
+    with open_session(session_files.name) as connection:
         yield connection
 
 
-def detached(*flags: str) -> Any:
-    """A job without end, submitted as a script would."""
+def submit_detached(*flags: str) -> Any:
+    """An unbounded job, submitted as by a script."""
     p = tg.Pipeline(options=job_options("--detach", "--session=tests", "--checkpoint_interval=50ms", *flags))
     windowed_counts(p)
     return p.run()
 
 
-def detached_bounded(fifo: Path) -> Any:
-    """A bounded job that waits for what nobody is going to say."""
+def submit_detached_bounded(fifo: Path) -> Any:
+    """A bounded job that waits for a writer of a pipe, which never comes."""
     os.mkfifo(fifo)
     p = tg.Pipeline(options=job_options("--detach", "--session=fragile"))
     _ = p | tg.Create([str(fifo)]) | tg.Map(lambda path: Path(path).read_text())
     return p.run()
 
 
-def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
-    """Hear a job until something holds for what it tells."""
+def follow_until(id: str, condition: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
+    """Receive the messages of a job until one fulfils a condition."""
     with open_session(name) as session:
         for message in session.send_and_follow(id, event or coordinator_io.TakeSavepoint("/nowhere/at/all")):
-            if reached(message):
+            if condition(message):
                 break
         else:
-            raise AssertionError("the job ended before")
+            raise AssertionError("the job has ended before")
     with open_session(name) as session:
         return session.info(id)
 
 
-def is_checkpoint(told: Any) -> bool:
-    return isinstance(told, coordinator_io.CheckpointReport) and not told.error
+def is_checkpoint(message: Any) -> bool:
+    return isinstance(message, coordinator_io.CheckpointReport) and not message.error
 
 
-def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: SessionFiles) -> None:
-    result = detached()
+def test_a_detached_job_runs_in_the_session_and_can_be_cancelled(session_files: SessionFiles) -> None:
+    result = submit_detached()
     assert result.wait_until_finish() is PipelineState.RUNNING
-    follow_until(result.id, lambda told: isinstance(told, coordinator_io.Progress) and told.metrics.counters)
+    follow_until(result.id, lambda message: isinstance(message, coordinator_io.Progress) and message.metrics.counters)
     assert result.metrics().counter("elements_out", step="numbers") > 0
     assert result.cancel() is PipelineState.CANCELLED
     assert result.state is PipelineState.CANCELLED
 
 
-def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Path) -> None:
-    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+def test_jobs_are_listed_with_their_state_and_checkpoints(session: Session, tmp_path: Path) -> None:
+    result = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}")
     info = follow_until(result.id, is_checkpoint)
     assert info.state == "running"
     assert info.checkpoint is not None
-    assert info.checkpoint_dir == str(tmp_path / "kept")
+    assert info.checkpoint_dir == str(tmp_path / "checkpoints")
     assert result.id in [job.id for job in session.jobs()]
     assert session.info(result.id[:8]).id == result.id
     result.cancel()
     assert session.info(result.id).ended is not None
 
 
-def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path: Path) -> None:
-    first = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+def test_a_stopped_job_resumes_from_its_last_checkpoint(session: Session, tmp_path: Path) -> None:
+    first = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}")
     follow_until(first.id, is_checkpoint)
     *_, last = session.send_and_follow(first.id, coordinator_io.StopJob())
     assert last == coordinator_io.Finish("stopped")
-    second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    info = follow_until(second.id, lambda told: isinstance(told, coordinator_io.Progress))
+    second = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}")
+    info = follow_until(second.id, lambda message: isinstance(message, coordinator_io.Progress))
     assert any("resuming from checkpoint" in text for text in info.reports)
     second.cancel()
 
 
-def test_a_savepoint_is_written_where_it_was_asked_for_and_the_job_goes_on(session: Session, tmp_path: Path) -> None:
-    result = detached()
+def test_a_savepoint_is_written_to_the_requested_folder_and_the_job_continues(session: Session, tmp_path: Path) -> None:
+    result = submit_detached()
     report = session.savepoint(result.id, str(tmp_path / "savepoint"))
     assert report.savepoint == str(tmp_path / "savepoint")
     assert list((tmp_path / "savepoint").rglob("manifest.json"))
@@ -145,17 +145,17 @@ def test_a_savepoint_is_written_where_it_was_asked_for_and_the_job_goes_on(sessi
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(
-    place: SessionFiles, session: Session, tmp_path: Path
+def test_a_job_whose_process_is_killed_resumes_in_a_new_one(
+    session_files: SessionFiles, session: Session, tmp_path: Path
 ) -> None:
-    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    result = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}")
     follow_until(result.id, is_checkpoint)
-    pid = place.described()["pid"]
+    pid = session_files.described()["pid"]
     (job,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    told = session.send_and_follow(result.id, coordinator_io.TakeSavepoint("/nowhere/at/all"))
-    next(told)
+    messages = session.send_and_follow(result.id, coordinator_io.TakeSavepoint("/nowhere/at/all"))
+    next(messages)
     os.kill(job, signal.SIGKILL)
-    for message in told:
+    for message in messages:
         if isinstance(message, coordinator_io.Report) and "resuming from checkpoint" in message.text:
             break
     info = follow_until(result.id, is_checkpoint)
@@ -164,30 +164,30 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
-def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
-    place: SessionFiles, tmp_path: Path
+def test_jobs_of_a_killed_session_resume_in_the_next_session_of_its_name(
+    session_files: SessionFiles, tmp_path: Path
 ) -> None:
     fragile = SessionFiles("fragile")
     start_session(fragile)
-    kept = detached(f"--checkpoint_dir={tmp_path / 'kept'}", "--session=fragile")
-    lost = detached("--session=fragile")
-    bounded = detached_bounded(tmp_path / "fifo")
-    over = detached(f"--checkpoint_dir={tmp_path / 'over'}", "--session=fragile")
-    over.cancel()
-    before = follow_until(kept.id, is_checkpoint, name="fragile")
+    resumable = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}", "--session=fragile")
+    lost = submit_detached("--session=fragile")
+    bounded = submit_detached_bounded(tmp_path / "fifo")
+    cancelled = submit_detached(f"--checkpoint_dir={tmp_path / 'cancelled'}", "--session=fragile")
+    cancelled.cancel()
+    before = follow_until(resumable.id, is_checkpoint, name="fragile")
     assert before.checkpoint is not None
     pid = fragile.described()["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_for_exit([pid])
     start_session(fragile)
     try:
-        after = follow_until(kept.id, is_checkpoint, name="fragile")
+        after = follow_until(resumable.id, is_checkpoint, name="fragile")
         assert after.checkpoint is not None
         assert after.checkpoint.checkpoint > before.checkpoint.checkpoint
         assert after.restarts == 1
         assert any("resuming from checkpoint" in text for text in after.reports)
         with open_session("fragile") as session:
-            assert [job.id for job in session.jobs()] == [lost.id, bounded.id, kept.id]
+            assert [job.id for job in session.jobs()] == [lost.id, bounded.id, resumable.id]
             assert "no --checkpoint_dir from which it could continue: submit it again" in session.info(lost.id).error
             assert "a bounded job keeps no checkpoints" in session.info(bounded.id).error
             with pytest.raises(RunError, match="is over: failed"):
@@ -195,8 +195,8 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
         shown = command("jobs", "show", lost.id, "--session=fragile")
         assert "submit it again" in shown
         assert f"{lost.id}.log" in shown
-        told = command("jobs", "logs", kept.id, "--session=fragile")
-        assert "its session was killed; a new session continues it from its last checkpoint\n" in told
+        logs = command("jobs", "logs", resumable.id, "--session=fragile")
+        assert "its session was killed; a new session continues it from its last checkpoint\n" in logs
     finally:
         with open_session("fragile") as session:
             session.end()
@@ -206,53 +206,57 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
         session.end()
 
 
-def test_a_jobs_output_is_in_its_log_beside_its_reports(session: Session, tmp_path: Path) -> None:
+def test_the_output_of_a_job_is_in_its_log_among_its_reports(session: Session, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["printed"]) | tg.Map(print)
     submitted = StreamingRunner().submission(p.sealed(), job_options())
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
-    with open_session("tests") as other, suppress(RunError):  # it may be over by now
+    with open_session("tests") as other, suppress(RunError):  # the job may have finished by now
         list(other.send_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
     log = Path(session.info(info.id).log)
-    own = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
-    assert (own, stat.S_IMODE(log.stat().st_mode)) == (["printed"], 0o600)
+    printed = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
+    assert (printed, stat.S_IMODE(log.stat().st_mode)) == (["printed"], 0o600)
     assert session.info(info.id).state == "finished"
 
 
-def test_a_job_that_is_not_there_is_refused_by_name(session: Session) -> None:
+def test_an_unknown_job_is_refused_by_name(session: Session) -> None:
     with pytest.raises(RunError, match="no job begins with nothing"):
         session.info("nothing")
 
 
-def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
-    result = detached()
+def test_a_finished_job_refuses_requests(session: Session) -> None:
+    result = submit_detached()
     result.cancel()
     with pytest.raises(RunError, match="is over: cancelled"):
         list(session.send_and_follow(result.id, coordinator_io.StopJob()))
 
 
-def test_the_port_is_open_to_who_has_the_token_alone(place: SessionFiles) -> None:
-    port = place.described()["port"]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (place.token, place.about, place.socket)] == [0o600] * 3
-    with Session(port, place.token.read_bytes()) as session:
+def test_the_port_is_open_only_to_clients_with_the_token(session_files: SessionFiles) -> None:
+    port = session_files.described()["port"]
+    assert [
+        stat.S_IMODE(path.stat().st_mode) for path in (session_files.token, session_files.about, session_files.socket)
+    ] == [0o600] * 3
+    with Session(port, session_files.token.read_bytes()) as session:
         assert isinstance(session.jobs(), tuple)
     with pytest.raises(EndpointError, match="does not accept"):
         Session(port, b"guessed")
 
 
-def test_silent_connections_keep_no_client_out(place: SessionFiles) -> None:
-    with socket.create_connection(("127.0.0.1", place.described()["port"])), open_session("tests") as session:
+def test_a_silent_connection_does_not_block_other_clients(session_files: SessionFiles) -> None:
+    with socket.create_connection(("127.0.0.1", session_files.described()["port"])), open_session("tests") as session:
         assert isinstance(session.jobs(), tuple)
 
 
-def test_a_second_session_of_the_same_name_is_refused_and_leaves_the_first_alone(place: SessionFiles) -> None:
+def test_a_second_session_of_the_same_name_is_refused_and_the_first_one_keeps_running(
+    session_files: SessionFiles,
+) -> None:
     with pytest.raises(EndpointError, match="another session"):
-        start_session(place)
+        start_session(session_files)
     with open_session("tests") as session:
         assert isinstance(session.jobs(), tuple)
 
 
-def test_the_error_without_a_session_says_how_to_start_one(place: SessionFiles) -> None:
+def test_the_error_without_a_session_says_how_to_start_one(session_files: SessionFiles) -> None:
     with pytest.raises(EndpointError, match="tidegate cluster start --name elsewhere"):
         open_session("elsewhere")
 
@@ -268,7 +272,7 @@ def command(*args: str) -> str:
     return done.output
 
 
-def test_a_session_is_started_looked_at_and_stopped_by_commands(place: SessionFiles) -> None:
+def test_a_session_is_started_inspected_and_stopped_by_commands(session_files: SessionFiles) -> None:
     assert "runs as process" in command("cluster", "start", "--name", "other")
     assert "0 running jobs, 0 ended" in command("cluster", "status", "--name", "other")
     assert "has ended" in command("cluster", "stop", "--name", "other")
@@ -277,52 +281,54 @@ def test_a_session_is_started_looked_at_and_stopped_by_commands(place: SessionFi
     assert "cluster start --name other" in failed.output
 
 
-def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: SessionFiles, tmp_path: Path) -> None:
-    at = "--session=tests"
-    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+def test_jobs_are_listed_shown_saved_and_stopped_by_commands(session_files: SessionFiles, tmp_path: Path) -> None:
+    in_session = "--session=tests"
+    result = submit_detached(f"--checkpoint_dir={tmp_path / 'checkpoints'}")
     follow_until(result.id, is_checkpoint)
-    follow_until(result.id, lambda told: isinstance(told, coordinator_io.Progress) and len(told.tasks) == 4)
-    header, *rows = command("jobs", "list", at).splitlines()
+    follow_until(result.id, lambda message: isinstance(message, coordinator_io.Progress) and len(message.tasks) == 4)
+    header, *rows = command("jobs", "list", in_session).splitlines()
     assert header.split() == ["ID", "STATE", "FOR", "LAST", "CHECKPOINT", "NAME"]
     (row,) = [row for row in rows if row.startswith(result.id)]
     assert row[header.index("STATE") :].startswith("running ")
     assert row[header.index("LAST") :].startswith("checkpoint ")
     assert row[header.index("NAME") :] == "pipeline"
-    shown = command("jobs", "show", result.id, at)
+    shown = command("jobs", "show", result.id, in_session)
     assert "task 0.0" in shown
-    assert f"checkpoints in {tmp_path / 'kept'}: checkpoint" in shown
-    facts = json.loads(command("jobs", "show", result.id, at, "--json"))
+    assert f"checkpoints in {tmp_path / 'checkpoints'}: checkpoint" in shown
+    facts = json.loads(command("jobs", "show", result.id, in_session, "--json"))
     assert facts["state"] == "running"
     assert any(counter["step"] == "numbers" for counter in facts["counters"])
-    assert str(tmp_path / "saved") in command("jobs", "savepoint", result.id, str(tmp_path / "saved"), at)
-    assert command("jobs", "stop", result.id, at) == f"job {result.id}: stopped\n"
-    assert "stopped" in command("jobs", "list", at)
-    logs = command("jobs", "logs", result.id[:-1], at)
+    assert str(tmp_path / "saved") in command("jobs", "savepoint", result.id, str(tmp_path / "saved"), in_session)
+    assert command("jobs", "stop", result.id, in_session) == f"job {result.id}: stopped\n"
+    assert "stopped" in command("jobs", "list", in_session)
+    logs = command("jobs", "logs", result.id[:-1], in_session)
     assert f"tidegate job={result.id} checkpoint=" in logs
     assert f"is in {tmp_path / 'saved'}" in logs
     assert logs.endswith(f" tidegate job={result.id}: stopped\n")
-    assert command("jobs", "logs", result.id, at, "--lines=1") == logs.splitlines(keepends=True)[-1]
+    assert command("jobs", "logs", result.id, in_session, "--lines=1") == logs.splitlines(keepends=True)[-1]
 
 
-def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place: SessionFiles, tmp_path: Path) -> None:
-    result = detached()
+def test_stopping_a_job_without_checkpoint_directory_needs_a_savepoint_or_a_drain(
+    session_files: SessionFiles, tmp_path: Path
+) -> None:
+    result = submit_detached()
     refused = CliRunner().invoke(app, ["jobs", "stop", result.id, "--session=tests"])
     assert refused.exit_code == 2
     assert "add --savepoint DIR to save its state there, or --drain to end it without" in refused.output
     assert result.state is PipelineState.RUNNING
     saved = tmp_path / "saved"
-    told = command("jobs", "stop", result.id, "--session=tests", "--savepoint", os.path.relpath(saved))
-    assert told == f"job {result.id}: stopped\n"
+    printed = command("jobs", "stop", result.id, "--session=tests", "--savepoint", os.path.relpath(saved))
+    assert printed == f"job {result.id}: stopped\n"
     assert list(saved.glob("chk-*/manifest.json"))
 
 
-# --- What an authenticated client may send ----------------------------------------------------------------------------
+# --- Requests of an authenticated client ----------------------------------------------------------------------------
 
 
-def answers(place: SessionFiles, sent: bytes) -> list[Any]:
+def answers(session_files: SessionFiles, sent: bytes) -> list[Any]:
     """The session's response to a client that sends these bytes."""
-    with connect(place.socket, b"") as sock:
-        with suppress(OSError):  # it has been let go of before all of it was sent
+    with connect(session_files.socket, b"") as sock:
+        with suppress(OSError):  # the session may disconnect before all of it has been sent
             sock.sendall(sent)
             sock.shutdown(socket.SHUT_WR)
         link = Link(sock)
@@ -337,7 +343,7 @@ def frame(kind: int, body: bytes) -> bytes:
     return struct.pack("<B3xI", kind, len(body)) + body
 
 
-def said(request: object) -> bytes:
+def encoded(request: object) -> bytes:
     return frame(CONTROL, pickle.dumps(request))
 
 
@@ -351,65 +357,69 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(place: SessionFiles, sent: bytes) -> None:
-    result = detached()
+def test_a_client_that_sends_an_invalid_request_is_disconnected_and_no_other(
+    session_files: SessionFiles, sent: bytes
+) -> None:
+    result = submit_detached()
     with open_session("tests") as other:
         assert other.info(result.id).id == result.id
-        (refused,) = answers(place, sent + said(ListJobs()))  # what follows is not heard any more
+        (refused,) = answers(session_files, sent + encoded(ListJobs()))  # nothing after it is read
         assert isinstance(refused, Refused)
         assert other.info(result.id).id == result.id
     assert result.state is PipelineState.RUNNING
     result.cancel()
 
 
-def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: SessionFiles) -> None:
-    result = detached()
-    (told,) = answers(place, said(ListJobs()))
-    enough = 2 * MAX_UNREAD // len(pickle.dumps(told, 5))
-    with connect(place.socket, b"") as sock:
-        with suppress(OSError):  # it is let go of before all of it has been sent
-            sock.sendall(said(ListJobs()) * enough)
+def test_a_client_that_reads_no_answers_is_disconnected_and_the_log_says_so(session_files: SessionFiles) -> None:
+    result = submit_detached()
+    (answer,) = answers(session_files, encoded(ListJobs()))
+    enough = 2 * MAX_UNREAD // len(pickle.dumps(answer, 5))
+    with connect(session_files.socket, b"") as sock:
+        with suppress(OSError):  # the session disconnects before all of it has been sent
+            sock.sendall(encoded(ListJobs()) * enough)
             sock.shutdown(socket.SHUT_WR)
         with open_session("tests") as other:
             logs = Path(other.info(result.id).log).parent
         link = Link(sock)
-        heard = 0
+        received = 0
         while not link.closed:
             link.wait(None)
-            heard += sum(1 for _ in link.receive())
-        assert heard < enough
+            received += sum(1 for _ in link.receive())
+        assert received < enough
     (line,) = (logs / SESSION_LOG).read_text().splitlines()
     assert "a client was disconnected: it had left 16," in line
     result.cancel()
 
 
-class Leaving:
-    """Ends the process that unpickles it, as far as that lets it."""
+class ExitOnUnpickling:
+    """Exits from the process that unpickles it, unless that is prevented."""
 
     def __reduce__(self) -> Any:
         return sys.exit, (7,)
 
 
-def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: SessionFiles, session: Session) -> None:
+def test_a_request_with_wrong_fields_is_refused_and_its_client_stays_connected(
+    session_files: SessionFiles, session: Session
+) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(print)
-    whole = SubmitJob(StreamingRunner().submission(p.sealed(), job_options()), ("/",), "/")
-    job = whole.submitted.job
-    wrong: list[Any] = [
+    valid = SubmitJob(StreamingRunner().submission(p.sealed(), job_options()), ("/",), "/")
+    job = valid.submitted.job
+    invalid: list[Any] = [
         17,
         None,
         Refused("no, you"),
-        Leaving(),
+        ExitOnUnpickling(),
         ShowJob(17),  # type: ignore[arg-type]
         ShowJob([]),  # type: ignore[arg-type]
         JobRequest("a", 17),  # type: ignore[arg-type]
         JobRequest("a", coordinator_io.TakeSavepoint(17)),  # type: ignore[arg-type]
         SubmitJob(17, (), "/"),  # type: ignore[arg-type]
-        replace(whole, cwd=None),  # type: ignore[arg-type]
-        replace(whole, paths=(17,)),  # type: ignore[arg-type]
-        replace(whole, submitted=replace(whole.submitted, directory=None)),  # type: ignore[arg-type]
+        replace(valid, cwd=None),  # type: ignore[arg-type]
+        replace(valid, paths=(17,)),  # type: ignore[arg-type]
+        replace(valid, submitted=replace(valid.submitted, directory=None)),  # type: ignore[arg-type]
         *(
-            replace(whole, submitted=replace(whole.submitted, job=replace(job, **part)))
+            replace(valid, submitted=replace(valid.submitted, job=replace(job, **part)))
             for part in (
                 {"id": "../../elsewhere"},
                 {"id": ""},
@@ -421,17 +431,17 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Ses
         ),
     ]
     before = session.jobs()
-    found = answers(place, b"".join(map(said, [*wrong, ListJobs()])))
-    assert [type(answer) for answer in found] == [Refused] * len(wrong) + [tuple]
+    found = answers(session_files, b"".join(map(encoded, [*invalid, ListJobs()])))
+    assert [type(answer) for answer in found] == [Refused] * len(invalid) + [tuple]
     assert [job.id for job in session.jobs()] == [job.id for job in before]
-    kept = Path(place.described()["logs"])
-    assert not list(kept.parent.rglob("*.job"))
+    logs = Path(session_files.described()["logs"])
+    assert not list(logs.parent.rglob("*.job"))
 
 
-def test_requests_to_a_running_job_are_validated_before_they_are_forwarded(place: SessionFiles) -> None:
-    result = detached()
-    wrong = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
-    found = answers(place, b"".join(said(JobRequest(result.id, event)) for event in wrong))  # type: ignore[arg-type]
+def test_requests_to_a_running_job_are_validated_before_they_are_forwarded(session_files: SessionFiles) -> None:
+    result = submit_detached()
+    invalid = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
+    found = answers(session_files, b"".join(encoded(JobRequest(result.id, event)) for event in invalid))  # type: ignore[arg-type]
     assert found == [Refused("a JobRequest can't have these fields")] * 4
     assert result.state is PipelineState.RUNNING
     assert result.cancel() is PipelineState.CANCELLED
@@ -441,8 +451,8 @@ requests = st.one_of(
     st.builds(frame, st.integers(0, 255), st.binary(max_size=60)),
     st.builds(lambda kind, length: struct.pack("<B3xI", kind, length), st.integers(0, 255), st.integers(0, 2**32 - 1)),
     st.builds(lambda size: frame(CONTROL | 0x80, size.to_bytes(8, "little")), st.integers(0, 2**64 - 1)),
-    st.builds(lambda id: said(ShowJob(id)), st.none() | st.integers() | st.text(max_size=5)),
-    st.builds(lambda value: said(value), st.none() | st.integers() | st.text(max_size=5)),
+    st.builds(lambda id: encoded(ShowJob(id)), st.none() | st.integers() | st.text(max_size=5)),
+    st.builds(lambda value: encoded(value), st.none() | st.integers() | st.text(max_size=5)),
     st.builds(lambda data, at: frame(CONTROL, data[:at]), st.just(pickle.dumps(ListJobs())), st.integers(0, 40)),
     st.binary(max_size=60),
 )
@@ -450,37 +460,35 @@ requests = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(requests, max_size=5).map(b"".join))
-def test_a_session_survives_any_bytes_from_a_client(place: SessionFiles, sent: bytes) -> None:
-    for answer in answers(place, sent):
+def test_a_session_survives_any_bytes_from_a_client(session_files: SessionFiles, sent: bytes) -> None:
+    for answer in answers(session_files, sent):
         assert isinstance(answer, Refused)
     with open_session("tests") as other:
         assert isinstance(other.jobs(), tuple)
 
 
-def test_a_request_that_is_too_long_is_refused_where_it_is_made(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_request_that_is_too_long_is_refused_by_the_client(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.runners.streaming.session.client.LONGEST_REQUEST", 1 << 20)
     with pytest.raises(RunError, match="requests of at most 1 MiB, not 3: read the elements"):
         session.submit(bytes(3 << 20), (), "/")  # type: ignore[arg-type]
     assert isinstance(session.jobs(), tuple)
 
 
-def test_many_who_knock_and_say_nothing_keep_nobody_out(place: SessionFiles) -> None:
+def test_many_silent_connections_do_not_block_other_clients(session_files: SessionFiles) -> None:
     with ExitStack() as open_sockets:
         for _ in range(2 * MAX_PENDING):
-            open_sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place.socket))
+            open_sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(str(session_files.socket))
         with open_session("tests") as session:
             assert isinstance(session.jobs(), tuple)
-        pid = place.described()["pid"]
+        pid = session_files.described()["pid"]
         assert len(os.listdir(f"/proc/{pid}/fd")) < MAX_PENDING + 40
 
 
-def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_session_from_starting(
-    place: SessionFiles,
+def test_an_unreadable_journal_entry_becomes_a_failed_job_and_does_not_stop_a_session_from_starting(
+    session_files: SessionFiles,
 ) -> None:
     broken = SessionFiles("broken")
-    folder = Path(place.described()["logs"]).with_name("broken")
+    folder = Path(session_files.described()["logs"]).with_name("broken")
     folder.mkdir(mode=0o700)
     for name, content in {
         "empty": b"",
@@ -499,10 +507,10 @@ def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_sessi
         assert error.startswith("its session was killed, and its request can't be read: ")
 
 
-def test_a_detached_job_finds_the_values_of_its_secrets(place: SessionFiles, tmp_path: Path) -> None:
+def test_a_detached_job_has_the_values_of_its_secrets(session_files: SessionFiles, tmp_path: Path) -> None:
     fifo, secret = tmp_path / "fifo", SecretStr("harbour-master")
     os.mkfifo(fifo)
-    p = tg.Pipeline(options=job_options("--detach", f"--session={place.name}"))
+    p = tg.Pipeline(options=job_options("--detach", f"--session={session_files.name}"))
     _ = p | tg.Create([str(fifo)]) | tg.Map(lambda path: Path(path).write_text(secret.get_secret_value()))
     p.run()
     assert fifo.read_text() == "harbour-master"

@@ -1,4 +1,4 @@
-"""A task of a worker that is spoken to by hand: no word that a checkpoint is given up comes at a bad time."""
+"""A worker whose messages the test sends: a checkpoint may be aborted at any time."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def double(p: tg.Pipeline) -> None:
     _ = p | "read" >> tg.Create([1]) | "spread" >> tg.Reshuffle() | "double" >> tg.Map(lambda n: 2 * n)
 
 
-@pytest.mark.parametrize("given_up", [False, True])
-def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_take_part(
-    tmp_path: Path, given_up: bool
-) -> None:
-    world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
-    worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
+@pytest.mark.parametrize("aborted", [False, True])
+def test_a_task_ends_even_if_a_checkpoint_that_it_was_to_take_part_in_is_aborted(tmp_path: Path, aborted: bool) -> None:
+    services, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
+    worker = Worker(job, 0, 1, services)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
     worker.on_message(TriggerBarrier(1, "savepoint"))
     for channel in job.topology.channels_into(task):
         worker.on_items(channel, [CollectionStatus(MAX_MICROS, ended=True)])
         worker.work()
-    if given_up:
+    if aborted:
         worker.on_message(CheckpointAborted(1))
     while worker.work():
         pass
-    assert [message.task for message in world.reported if isinstance(message, TaskEnded)] == [task]
+    assert [message.task for message in services.reported if isinstance(message, TaskEnded)] == [task]
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(tmp_path: Path, late: bool) -> None:
-    world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
-    worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
+def test_a_channel_blocked_by_a_checkpoint_continues_when_the_next_one_supersedes_it(
+    tmp_path: Path, late: bool
+) -> None:
+    services, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
+    worker = Worker(job, 0, 1, services)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
     one, other = job.topology.channels_into(task)
     worker.on_message(TriggerBarrier(2, "checkpoint"))
@@ -64,4 +64,4 @@ def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(
     worker.on_items(one, [Barrier(3)])
     for _ in range(10):
         worker.work()
-    assert [message.checkpoint for message in world.reported if isinstance(message, Acknowledge)] == [3]
+    assert [message.checkpoint for message in services.reported if isinstance(message, Acknowledge)] == [3]

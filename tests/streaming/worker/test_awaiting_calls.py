@@ -1,4 +1,4 @@
-"""A worker whose step waits for calls: it neither reads on nor looks again and again."""
+"""A worker whose step waits for calls neither reads further elements nor polls."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.support.streaming.child_processes import TIMEOUT
 from tests.support.streaming.in_process_job import InProcessJob
 
 
-class Woken(InProcessJob):
-    """A job whose worker tells when another thread has woken it."""
+class WakeableJob(InProcessJob):
+    """A job that records when another thread has woken its worker."""
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.woken = threading.Event()
@@ -29,12 +29,12 @@ class Woken(InProcessJob):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[CallServer]:
-    opened = CallServer(tmp_path)
-    yield opened
-    opened.close()
+    started = CallServer(tmp_path)
+    yield started
+    started.close()
 
 
-def job_of(server: CallServer, folder: Path, fanned_out: int = 1) -> Woken:
+def job_of(server: CallServer, folder: Path, fan_out: int = 1) -> WakeableJob:
     path = server.path
 
     async def call(number: int) -> int:
@@ -44,38 +44,38 @@ def job_of(server: CallServer, folder: Path, fanned_out: int = 1) -> Woken:
     _ = (
         p
         | "numbers" >> tg.Read(Numbers(wait=5.0))
-        | "many" >> tg.FlatMap(lambda n: range(n * fanned_out, (n + 1) * fanned_out))
+        | "many" >> tg.FlatMap(lambda n: range(n * fan_out, (n + 1) * fan_out))
         | "call" >> tg.AsyncMap(call, capacity=CAPACITY, timeout=None)
-        | "sum" >> tg.ParDo(_Nothing())
+        | "sum" >> tg.ParDo(_CountSeen())
     )
-    return Woken(p, folder)
+    return WakeableJob(p, folder)
 
 
-class _Nothing(tg.DoFn):
+class _CountSeen(tg.DoFn):
     def process(self, element: Any) -> None:
         tg.Metrics.counter("seen", "seen").inc()
 
 
-@pytest.mark.parametrize("fanned_out", [1, 1000])
-def test_it_sleeps_until_a_call_returns_and_takes_checkpoints_meanwhile(
-    tmp_path: Path, server: CallServer, fanned_out: int
+@pytest.mark.parametrize("fan_out", [1, 1000])
+def test_a_worker_sleeps_until_a_call_returns_and_takes_checkpoints_meanwhile(
+    tmp_path: Path, server: CallServer, fan_out: int
 ) -> None:
-    job = job_of(server, tmp_path, fanned_out)
+    job = job_of(server, tmp_path, fan_out)
     job.advance(1)
     rounds, completed = job.rounds, job.completed
     job.advance(60)
     assert job.completed > completed
-    assert job.rounds - rounds < 2_000, "it looks again and again"
+    assert job.rounds - rounds < 2_000, "the worker polls"
     assert len(server.calls()) <= CAPACITY
     server.release()
     assert job.worker is not None
     seen = 0
-    while seen < 2 * NUMBERS * fanned_out:
+    while seen < 2 * NUMBERS * fan_out:
         assert job.woken.wait(TIMEOUT), f"{seen} results"
         job.woken.clear()
         job.advance(0.1)
         cells = [task.metrics() for task in job.worker._tasks.values()]
         seen = sum(n for each in cells for key, n in each.counters.items() if key.name == "seen")
-        if fanned_out > 1 and seen > 500:
-            break  # they come on and on
+        if fan_out > 1 and seen > 500:
+            break  # further results follow
     job.worker.close()

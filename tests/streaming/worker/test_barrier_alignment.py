@@ -1,4 +1,4 @@
-"""When a task takes its part of a checkpoint."""
+"""When a task takes its snapshot for a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
 A, B = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 
 
-def test_it_waits_until_the_barrier_has_come_on_every_channel() -> None:
+def test_a_checkpoint_is_aligned_once_the_barrier_has_arrived_on_every_channel() -> None:
     alignment = BarrierAlignment([A, B])
     assert alignment.arrive(A, Barrier(1))
     assert not alignment.aligned
@@ -21,14 +21,14 @@ def test_it_waits_until_the_barrier_has_come_on_every_channel() -> None:
     assert alignment.aligned
 
 
-def test_a_channel_that_has_ended_counts_as_one_on_which_it_has_come() -> None:
+def test_alignment_does_not_wait_for_channels_that_have_ended() -> None:
     alignment = BarrierAlignment([A, B])
     alignment.arrive(A, Barrier(1))
     alignment.end(B)
     assert alignment.aligned
 
 
-def test_the_coordinators_word_is_enough_without_live_input() -> None:
+def test_a_trigger_suffices_for_a_task_without_live_input() -> None:
     alignment = BarrierAlignment([A])
     alignment.trigger(Barrier(1))
     assert not alignment.aligned
@@ -36,16 +36,16 @@ def test_the_coordinators_word_is_enough_without_live_input() -> None:
     assert alignment.aligned
 
 
-def test_the_coordinators_word_and_a_barrier_are_one_checkpoint() -> None:
+def test_a_trigger_and_a_barrier_of_the_same_number_are_one_checkpoint() -> None:
     alignment = BarrierAlignment([A])
     alignment.trigger(Barrier(1))
     alignment.arrive(A, Barrier(1))
     assert alignment.aligned
     alignment.done()
-    assert not alignment.trigger(Barrier(1)), "it is over"
+    assert not alignment.trigger(Barrier(1)), "the checkpoint is done"
 
 
-def test_barriers_of_a_checkpoint_that_was_given_up_mean_nothing() -> None:
+def test_barriers_of_an_aborted_checkpoint_are_ignored() -> None:
     alignment = BarrierAlignment([A, B])
     alignment.arrive(A, Barrier(1))
     assert alignment.abort(1)
@@ -56,13 +56,13 @@ def test_barriers_of_a_checkpoint_that_was_given_up_mean_nothing() -> None:
     assert alignment.aligned
 
 
-def test_a_checkpoint_given_up_before_its_first_barrier_never_begins() -> None:
+def test_a_checkpoint_aborted_before_its_first_barrier_never_begins() -> None:
     alignment = BarrierAlignment([A])
     assert not alignment.abort(3)
     assert not alignment.arrive(A, Barrier(3))
 
 
-def test_a_later_barrier_gives_up_an_earlier_checkpoint() -> None:
+def test_a_later_barrier_supersedes_an_earlier_checkpoint() -> None:
     alignment = BarrierAlignment([A, B])
     alignment.arrive(A, Barrier(1))
     alignment.arrive(B, Barrier(2))
@@ -70,7 +70,7 @@ def test_a_later_barrier_gives_up_an_earlier_checkpoint() -> None:
     assert alignment.missing == {A}
 
 
-def test_settling_barriers_are_numbered_by_themselves_and_bring_their_clock() -> None:
+def test_quiescence_barriers_have_their_own_numbers_and_carry_a_clock() -> None:
     alignment = BarrierAlignment([A, B])
     alignment.arrive(A, Barrier(5))
     alignment.arrive(B, Barrier(5))
@@ -83,7 +83,7 @@ def test_settling_barriers_are_numbered_by_themselves_and_bring_their_clock() ->
 
 
 @given(st.permutations([(channel, number) for channel in (A, B, ChannelId(1, 0, 0)) for number in (1, 2, 3)]))
-def test_whatever_the_order_between_channels_each_checkpoint_is_taken_at_most_once(
+def test_each_checkpoint_is_taken_at_most_once_in_any_order_of_arrival(
     arrivals: list[tuple[ChannelId, int]],
 ) -> None:
     in_order = sorted(range(len(arrivals)), key=lambda at: at)
@@ -105,8 +105,8 @@ def test_whatever_the_order_between_channels_each_checkpoint_is_taken_at_most_on
     assert taken == sorted(set(taken))
 
 
-def test_a_barrier_of_a_checkpoint_before_the_one_under_way_means_nothing() -> None:
-    """It was given up, of which the word has not come yet."""
+def test_a_barrier_of_an_earlier_checkpoint_than_the_current_one_is_ignored() -> None:
+    """That checkpoint was aborted; the message which says so has not arrived yet."""
     one, other = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
     alignment = BarrierAlignment([one, other])
     assert alignment.arrive(other, Barrier(3))

@@ -46,7 +46,7 @@ def crash(job: InProcessJob) -> None:
         task.abandon()
 
 
-def written(output: Path) -> list[str]:
+def output_lines(output: Path) -> list[str]:
     return sorted(line for path in output.glob("part-*") for line in path.read_text().splitlines())
 
 
@@ -77,10 +77,10 @@ def test_splits_that_appear_while_the_job_runs_are_read_once_also_after_crashes(
     job.advance(60)
     assert job.finish is not None
     assert job.finish.state == "finished"
-    assert written(tmp_path / "out") == sorted(line for name in names for line in lines_of(name))
+    assert output_lines(tmp_path / "out") == sorted(line for name in names for line in lines_of(name))
 
 
-def test_a_manifest_stays_small_however_many_splits_have_been_read(tmp_path: Path) -> None:
+def test_a_manifest_does_not_grow_with_the_number_of_splits_read(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     job = job_over(folder, tmp_path / "out")
@@ -93,9 +93,9 @@ def test_a_manifest_stays_small_however_many_splits_have_been_read(tmp_path: Pat
     assert manifest.finished == {"lines": 60}
     assert manifest.enumerators == {"lines": EnumeratorState("file-59", backlog=False)}
     assert [part for task in manifest.tasks for part in task.splits if part.finished or part.current] == []
-    shown = CliRunner().invoke(state, [str(tmp_path / "out" / "checkpoints")])
-    assert "lines: 60 of 60 splits are finished, 0 in progress" in shown.output
-    assert 'its enumerator looks for more splits, from "file-59"' in shown.output
+    printed = CliRunner().invoke(state, [str(tmp_path / "out" / "checkpoints")])
+    assert "lines: 60 of 60 splits are finished, 0 in progress" in printed.output
+    assert 'its enumerator looks for more splits, from "file-59"' in printed.output
     assert job.worker is not None
     readers = [source.reader for task in job.worker._order for source in task.sources._sources.values()]
     assert [reader.finished for reader in readers] == [[]]
@@ -123,7 +123,7 @@ def test_the_error_of_an_enumerator_fails_the_job_and_names_the_step(tmp_path: P
 
 
 class Listing(tg.io.Source[str]):
-    """May have an enumerator, and has none."""
+    """A source that overrides `enumerator` but returns none."""
 
     def splits(self, desired: int) -> list[tg.io.Split]:
         return [tg.io.Split(f"{n}") for n in range(desired)]
@@ -144,64 +144,64 @@ def enumeration(source: tg.io.Source[str], folder: Path, message: ListSplits, cl
     return SplitEnumeration(step_of(source, folder), message, InlineWork(), clock)
 
 
-def test_a_source_that_turns_out_to_have_no_enumerator_lists_its_splits(tmp_path: Path) -> None:
-    found = enumeration(Listing(), tmp_path, ListSplits(0, 3), ManualClock())
-    assert found.poll() is None
-    listed = found.poll()
+def test_a_source_that_returns_no_enumerator_lists_its_splits(tmp_path: Path) -> None:
+    enumerating = enumeration(Listing(), tmp_path, ListSplits(0, 3), ManualClock())
+    assert enumerating.poll() is None
+    listed = enumerating.poll()
     assert isinstance(listed, SplitsListed)
     assert [split.id for split in listed.splits] == ["0", "1", "2"]
-    assert (found.poll(), found.next_wake()) == (None, None)
+    assert (enumerating.poll(), enumerating.next_wake()) == (None, None)
 
 
-def test_a_look_that_finds_nothing_is_repeated_after_a_while_and_not_reported(tmp_path: Path) -> None:
+def test_a_look_that_finds_no_splits_is_repeated_later_and_not_reported(tmp_path: Path) -> None:
     clock = ManualClock()
     folder = tmp_path / "in"
     folder.mkdir()
-    found = enumeration(GrowingFolder(str(folder)), folder, ListSplits(0, 3), clock)
-    found.poll()
-    first = found.poll()
+    enumerating = enumeration(GrowingFolder(str(folder)), folder, ListSplits(0, 3), clock)
+    enumerating.poll()
+    first = enumerating.poll()
     assert first == SplitsDiscovered(0, (), EnumeratorState("", backlog=False))
-    found.discover()
-    assert found.next_wake() == 10_000
+    enumerating.discover()
+    assert enumerating.next_wake() == 10_000
     clock.advance(10_000)
-    assert (found.poll(), found.poll(), found.next_wake()) == (None, None, 20_000)
+    assert (enumerating.poll(), enumerating.poll(), enumerating.next_wake()) == (None, None, 20_000)
     add_file(folder, "a", ["line"])
     clock.advance(10_000)
-    found.poll()
-    late = found.poll()
+    enumerating.poll()
+    late = enumerating.poll()
     assert isinstance(late, SplitsDiscovered)
     assert [(split.id, split.late, split.bounded) for split in late.splits] == [("a", True, True)]
     assert late.enumerator == EnumeratorState("a", backlog=False)
     clock.advance(10_000)
-    assert (found.poll(), found.next_wake()) == (None, None)
+    assert (enumerating.poll(), enumerating.next_wake()) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("message", "enumerated", "says"),
+    ("message", "enumerated", "reason"),
     [
         (ListSplits(0, 1, listed=True), True, "it has an enumerator now"),
         (ListSplits(0, 1, EnumeratorState("a")), False, "the source has no enumerator now"),
     ],
 )
-def test_a_source_that_lists_splits_in_another_way_than_in_the_checkpoint_is_refused(
-    tmp_path: Path, message: ListSplits, enumerated: bool, says: str
+def test_a_source_that_has_gained_or_lost_its_enumerator_since_the_checkpoint_is_refused(
+    tmp_path: Path, message: ListSplits, enumerated: bool, reason: str
 ) -> None:
     source = GrowingFolder(str(tmp_path)) if enumerated else Listing()
-    found = enumeration(source, tmp_path, message, ManualClock())
-    found.discover()
-    found.poll()
-    with pytest.raises(ReadError, match=rf"(?s){says}.*in step 'lines'"):
-        found.poll()
+    enumerating = enumeration(source, tmp_path, message, ManualClock())
+    enumerating.discover()
+    enumerating.poll()
+    with pytest.raises(ReadError, match=rf"(?s){reason}.*in step 'lines'"):
+        enumerating.poll()
 
 
-def test_a_job_that_resumes_looks_for_splits_only_when_it_is_asked_to(tmp_path: Path) -> None:
+def test_a_resumed_job_looks_for_splits_only_on_request(tmp_path: Path) -> None:
     add_file(tmp_path, "a", ["line"])
     add_file(tmp_path, "b", ["line"])
     message = ListSplits(0, 1, EnumeratorState("a", backlog=False))
-    found = enumeration(GrowingFolder(str(tmp_path)), tmp_path, message, ManualClock())
-    assert (found.poll(), found.next_wake()) == (None, None)
-    found.discover()
-    found.poll()
-    late = found.poll()
+    enumerating = enumeration(GrowingFolder(str(tmp_path)), tmp_path, message, ManualClock())
+    assert (enumerating.poll(), enumerating.next_wake()) == (None, None)
+    enumerating.discover()
+    enumerating.poll()
+    late = enumerating.poll()
     assert isinstance(late, SplitsDiscovered)
     assert [split.id for split in late.splits] == ["b"]

@@ -1,4 +1,4 @@
-"""Several tasks of a job that do not fit in memory, each with files of its own."""
+"""Several tasks of a job exceed their memory budget, and each spills to files of its own."""
 
 from __future__ import annotations
 
@@ -24,8 +24,18 @@ KEYS = 3_000
 NUMBERS = range(20_000)
 
 
-def flags(workers: int, *more: str, budget: str = "20KB") -> list[str]:
-    return ["--runner", "streaming", "--workers", str(workers), "--memory_budget", budget, "--block_size", "200", *more]
+def flags(workers: int, *extra: str, budget: str = "20KB") -> list[str]:
+    return [
+        "--runner",
+        "streaming",
+        "--workers",
+        str(workers),
+        "--memory_budget",
+        budget,
+        "--block_size",
+        "200",
+        *extra,
+    ]
 
 
 def keyed(number: int) -> tuple[int, int]:
@@ -45,7 +55,7 @@ def groups(numbers: Iterable[int] = NUMBERS) -> dict[int, list[int]]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_every_group_is_whole(workers: int) -> None:
+def test_every_group_is_complete(workers: int) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         return {"out": p | tg.Create(NUMBERS) | tg.Map(keyed) | tg.GroupByKey() | tg.Map(sorted_values)}
 
@@ -56,7 +66,7 @@ def test_every_group_is_whole(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_every_combine_is_whole(workers: int) -> None:
+def test_every_sum_is_complete(workers: int) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         return {"out": p | tg.Create(NUMBERS) | tg.Map(keyed) | tg.CombinePerKey(sum)}
 
@@ -70,7 +80,7 @@ def stamped(number: int) -> Any:
 
 
 class InOrder(tg.DoFn):
-    """The timestamps of a key's elements rise: gives what does not."""
+    """Emits the elements of a key that are not in the order of their timestamps."""
 
     LAST = tg.ValueStateSpec("last")
 
@@ -82,7 +92,7 @@ class InOrder(tg.DoFn):
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_each_key_is_sorted_by_time_apart(workers: int) -> None:
+def test_the_elements_of_each_key_are_sorted_by_time(workers: int) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         pairs = p | tg.Create(range(40_000)) | tg.Map(stamped)
         wrong = pairs | "in order" >> tg.ParDo(InOrder())
@@ -95,7 +105,7 @@ def test_each_key_is_sorted_by_time_apart(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_sessions_are_whole(workers: int) -> None:
+def test_every_session_is_complete(workers: int) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         visits = p | tg.Create(NUMBERS) | tg.Map(lambda n: tg.TimestampedValue(keyed(n), n // KEYS * 100))
         return {"out": visits | tg.WindowInto(tg.Sessions(50)) | tg.CombinePerKey(sum)}
@@ -105,8 +115,8 @@ def test_sessions_are_whole(workers: int) -> None:
     assert sorted(found.values("out")) == sorted(keyed(number) for number in NUMBERS)
 
 
-class DiesOnce(tg.DoFn):
-    """Kills its worker in the midst of the results, the first time."""
+class KillsWorkerOnce(tg.DoFn):
+    """Kills its worker once, when half of the results have been emitted."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
@@ -120,13 +130,13 @@ class DiesOnce(tg.DoFn):
         yield pair
 
 
-def test_a_restart_begins_with_empty_files(tmp_path: Path) -> None:
+def test_a_restart_does_not_read_files_spilled_before(tmp_path: Path) -> None:
     marker, temporary = tmp_path / "died", tmp_path / "temporary"
     temporary.mkdir()
 
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         grouped = p | tg.Create(NUMBERS) | tg.Map(keyed) | tg.GroupByKey() | tg.Map(sorted_values)
-        return {"out": grouped | tg.ParDo(DiesOnce(str(marker))) | tg.Reshuffle()}
+        return {"out": grouped | tg.ParDo(KillsWorkerOnce(str(marker))) | tg.Reshuffle()}
 
     options = flags(1, "--restart_delay", "0.01", "--exchange", "blocking", "--temp_dir", str(temporary))
     found = collect(build, options=options)
@@ -144,7 +154,7 @@ def test_each_attempt_of_each_task_has_a_directory_of_its_own(tmp_path: Path) ->
     assert sorted(tmp_path.iterdir()) == sorted(made)
 
 
-def test_what_earlier_attempts_have_spilled_goes_and_what_regions_keep_stays(tmp_path: Path) -> None:
+def test_files_spilled_by_earlier_attempts_are_deleted_but_not_the_results_of_regions(tmp_path: Path) -> None:
     (spill_directory(tmp_path, TaskId(0, 0), 1) / "file").touch()
     (tmp_path / "run-0.0.0").touch()
     clear_spilled(tmp_path)
@@ -152,7 +162,7 @@ def test_what_earlier_attempts_have_spilled_goes_and_what_regions_keep_stays(tmp
 
 
 @pytest.mark.parametrize("workers", [2, 4, 32])
-def test_the_keys_of_one_task_fill_every_partition(tmp_path: Path, workers: int) -> None:
+def test_the_keys_of_one_task_are_spread_over_all_partitions(tmp_path: Path, workers: int) -> None:
     spill = Spill(lambda: tmp_path, True, lambda pair: pair, 1_000_000)
     spill.write(None, {key: [key] for key in range(40_000) if partition_of(key, workers) == workers - 1})
     sizes = [partition.bytes for partition in spill.files.values()]
@@ -160,7 +170,7 @@ def test_the_keys_of_one_task_fill_every_partition(tmp_path: Path, workers: int)
     assert max(sizes) < 2 * min(sizes)
 
 
-def test_a_file_that_is_there_already_is_no_file_of_a_spill(tmp_path: Path) -> None:
+def test_a_spill_does_not_overwrite_an_existing_file(tmp_path: Path) -> None:
     first, second = (Spill(lambda: tmp_path, True, lambda pair: pair, 1_000) for _ in range(2))
     first.write(None, {1: [1]})
     (path,) = tmp_path.iterdir()

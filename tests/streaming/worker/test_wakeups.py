@@ -22,7 +22,7 @@ from tidegate.sdk.time import SECOND
 
 @dataclass(frozen=True)
 class Endless(Source[Any]):
-    """There is always another element."""
+    """A source that always has another element."""
 
     @property
     def bounded(self) -> bool:
@@ -46,8 +46,8 @@ class _EndlessReader(Reader[Any]):
 SOON = tg.ProcessingTimer("soon")
 
 
-class Waking(tg.DoFn):
-    """A timer that has been due for long when there is room for what it gives."""
+class SetsTimer(tg.DoFn):
+    """Sets a timer that is long overdue when there is room for its output."""
 
     def process(
         self,
@@ -63,62 +63,62 @@ class Waking(tg.DoFn):
         yield key, 0
 
 
-def stuck(alone: InProcessJob, edge: int) -> InputChannel:
-    """Have nobody take what comes along an exchange: its receiving end waits for a barrier that never comes."""
-    assert alone.worker is not None
-    (channel,) = [each for id, each in alone.worker._inputs.items() if id.edge == edge]
+def block_channel(job: InProcessJob, edge: int) -> InputChannel:
+    """Block the receiving end of an exchange, as if it waited for a barrier."""
+    assert job.worker is not None
+    (channel,) = [each for id, each in job.worker._inputs.items() if id.edge == edge]
     channel.blocked = True
     return channel
 
 
-def exchanges(alone: InProcessJob) -> list[int]:
-    return [number for number, each in enumerate(alone.job.plan.edges) if each.exchange is not None]
+def exchanges(job: InProcessJob) -> list[int]:
+    return [number for number, each in enumerate(job.job.plan.edges) if each.exchange is not None]
 
 
-def turns_while_held_back(p: tg.Pipeline, folder: Path, edge: int) -> tuple[int, Task]:
-    """How often the worker looks in ten seconds in which nobody takes what goes along an exchange."""
+def turns_while_backpressured(p: tg.Pipeline, folder: Path, edge: int) -> tuple[int, Task]:
+    """The number of turns of the worker in ten seconds during which an exchange is blocked, and its sending task."""
     never = replace(ONE_WORKER.checkpoints, interval=3600.0, timeout=7200.0)
-    alone = InProcessJob(p, folder, replace(ONE_WORKER, credit=2, heartbeat=1.0, checkpoints=never), settles=False)
-    while not exchanges(alone) or not alone.deployed:
-        alone.turn()
-    channel = stuck(alone, exchanges(alone)[edge])
-    alone.advance(1)
-    assert alone.worker is not None
-    held_back = next(task for task in alone.worker._tasks.values() if channel.id in task.outputs.channels)
-    assert held_back.outputs.full
-    before = alone.rounds
-    alone.advance(10)
-    return alone.rounds - before, held_back
+    job = InProcessJob(p, folder, replace(ONE_WORKER, credit=2, heartbeat=1.0, checkpoints=never), settles=False)
+    while not exchanges(job) or not job.deployed:
+        job.turn()
+    channel = block_channel(job, exchanges(job)[edge])
+    job.advance(1)
+    assert job.worker is not None
+    sender = next(task for task in job.worker._tasks.values() if channel.id in task.outputs.channels)
+    assert sender.outputs.full
+    before = job.rounds
+    job.advance(10)
+    return job.rounds - before, sender
 
 
-def test_a_source_that_is_held_back_does_not_look_whether_it_still_is(tmp_path: Path) -> None:
+def test_a_backpressured_source_does_not_poll(tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Read(Endless()) | tg.Reshuffle() | tg.Map(lambda n: None)
-    turns, _ = turns_while_held_back(p, tmp_path, 0)
-    assert turns <= 3 * 10, "a heartbeat a second"
+    turns, _ = turns_while_backpressured(p, tmp_path, 0)
+    assert turns <= 3 * 10, "one heartbeat per second"
 
 
-def test_a_timer_that_is_due_waits_for_room_without_looking(tmp_path: Path) -> None:
+def test_an_overdue_timer_waits_for_room_without_polling(tmp_path: Path) -> None:
     p = tg.Pipeline()
-    pairs = p | tg.Read(Endless()) | tg.Map(lambda n: (n, n)) | tg.ParDo(Waking())
+    pairs = p | tg.Read(Endless()) | tg.Map(lambda n: (n, n)) | tg.ParDo(SetsTimer())
     _ = pairs | tg.Reshuffle() | tg.Map(lambda n: None)
-    turns, held_back = turns_while_held_back(p, tmp_path, 1)
-    assert held_back.graph.next_clock() is not None
+    turns, sender = turns_while_backpressured(p, tmp_path, 1)
+    assert sender.graph.next_clock() is not None
     assert turns <= 3 * 10
 
 
 @dataclass(frozen=True)
-class Slowly(Source[Any]):
-    """Bounded, in two splits, neither of which has anything yet."""
+class WaitingSource(Source[Any]):
+    """A bounded source with two splits that have no elements yet."""
 
     def splits(self, desired: int) -> list[Split]:
         return [Split("one"), Split("two")]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _SlowlyReader()
+        return _WaitingReader()
 
 
-class _SlowlyReader(Reader[Any]):
+class _WaitingReader(Reader[Any]):
     def read(self, limit: int) -> Batch:
         return Batch(Block([], 0), wait=3.0)
 
@@ -126,9 +126,9 @@ class _SlowlyReader(Reader[Any]):
         return None
 
 
-def test_a_bounded_split_that_waits_is_waited_for_though_there_is_another_to_come() -> None:
+def test_a_bounded_split_without_elements_is_polled_again_before_the_next_split_is_opened() -> None:
     p = tg.Pipeline()
-    _ = p | tg.Read(Slowly()) | tg.Map(lambda n: None)
+    _ = p | tg.Read(WaitingSource()) | tg.Map(lambda n: None)
     (step,) = [step for step in plan(p.sealed(values=True), Traits(parallel=True)).steps if step.is_source]
     source = source_step(step.head)
     reader = SourceReader(source, ManualClock(SECOND), timely=False)

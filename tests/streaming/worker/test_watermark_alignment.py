@@ -1,4 +1,4 @@
-"""Live sources that keep together: whoever is ahead in event time waits for the others, in its worker and elsewhere."""
+"""Alignment of sources: a split that is ahead in event time waits for those of its own and of other workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 from tidegate.testing import TestPipeline
 
 
-def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
+def test_a_split_waits_for_slower_splits_of_its_worker() -> None:
     alignment = WatermarkAlignment(5, 2)
     alignment.update_peers(None)
     alignment.add_source(lambda: [10, 30])
@@ -28,28 +28,28 @@ def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
     assert alignment.max_watermark == 15
 
 
-def test_whoever_is_ahead_of_other_workers_splits_waits() -> None:
+def test_a_split_waits_for_slower_splits_of_other_workers() -> None:
     alignment = WatermarkAlignment(5, 1)
     alignment.add_source(lambda: [10, 30])
     alignment.update_peers(2)
     assert alignment.max_watermark == 7
 
 
-def test_before_the_first_news_nothing_gets_far() -> None:
+def test_no_split_advances_before_the_watermark_of_the_peers_is_known() -> None:
     alignment = WatermarkAlignment(5, 1)
     alignment.add_source(lambda: [10])
     assert alignment.max_watermark is not None
     assert alignment.max_watermark < 10
 
 
-def test_a_source_that_is_yet_to_come_is_waited_for() -> None:
+def test_alignment_waits_for_a_source_that_has_not_been_added_yet() -> None:
     alignment = WatermarkAlignment(5, 2)
     alignment.update_peers(None)
     alignment.add_source(lambda: [10])
     assert alignment.min_watermark == MIN_MICROS
 
 
-def test_where_everything_is_idle_nobody_is_waited_for() -> None:
+def test_idle_sources_are_not_waited_for() -> None:
     alignment = WatermarkAlignment(5, 1)
     alignment.update_peers(None)
     alignment.add_source(list)
@@ -57,12 +57,12 @@ def test_where_everything_is_idle_nobody_is_waited_for() -> None:
     assert alignment.max_watermark is None
 
 
-def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
+def test_a_worker_receives_the_minimum_watermark_of_its_peers() -> None:
     harness = CoordinatorHarness(make_job(count_words_to_text(), workers=3, drift=5))
     harness.ready()
     responses = [
-        harness.from_worker(worker, Heartbeat((), MetricCells(), min_watermark=least))
-        for worker, least in ((0, 30), (1, 20), (2, None))
+        harness.from_worker(worker, Heartbeat((), MetricCells(), min_watermark=watermark))
+        for worker, watermark in ((0, 30), (1, 20), (2, None))
     ]
     responses.append(harness.from_worker(0, Heartbeat((), MetricCells(), min_watermark=40)))
     assert [messages_sent(actions, PeerWatermark) for actions in responses] == [
@@ -74,12 +74,12 @@ def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
 
 
 STEP = {"slow": 1, "fast": 100}
-"""Seconds of event time that each element is later than the one before."""
+"""Seconds of event time between consecutive elements."""
 
 
 @dataclass(frozen=True)
 class Clocks(Source[tuple[str, int]]):
-    """Two splits whose event time goes on at unlike paces, without end: the slow one gives 200 elements a second."""
+    """Two unbounded splits whose event time advances at different rates; the slow one has 200 elements per second."""
 
     @property
     def bounded(self) -> bool:
@@ -110,17 +110,17 @@ class _Clock(Reader[tuple[str, int]]):
         return self._at
 
 
-def reached(tmp_path: Path, *flags: str) -> dict[str, int]:
-    """How far (seconds) each split has come in a run of a second, or longer if a busy machine needs it."""
+def progress(tmp_path: Path, *flags: str) -> dict[str, int]:
+    """The event time (seconds) that each split reaches in one second, or in longer if a busy machine needs it."""
     for seconds in (1, 4, 16, 64):
-        found = reached_in(seconds, tmp_path / str(seconds), *flags)
+        found = progress_in(seconds, tmp_path / str(seconds), *flags)
         if all(found.values()):
             break
     return found
 
 
-def reached_in(seconds: int, folder: Path, *flags: str) -> dict[str, int]:
-    """How far (seconds of event time) each split has come in a run of so many seconds."""
+def progress_in(seconds: int, folder: Path, *flags: str) -> dict[str, int]:
+    """The event time (seconds) that each split reaches in a run of `seconds` seconds."""
     folder.mkdir()
     p = TestPipeline(options=["--runner", "streaming", "--run_for", str(seconds), *flags])
     lines = p | tg.Read(Clocks()) | tg.MapTuple(lambda name, at: f"{name} {at}")
@@ -136,7 +136,7 @@ def reached_in(seconds: int, folder: Path, *flags: str) -> dict[str, int]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_fast_split_keeps_to_the_drift_that_is_allowed(workers: str, tmp_path: Path) -> None:
-    found = reached(tmp_path, "--workers", workers, "--watermark_drift", "60")
+def test_a_fast_split_stays_within_the_allowed_drift(workers: str, tmp_path: Path) -> None:
+    found = progress(tmp_path, "--workers", workers, "--watermark_drift", "60")
     assert found["slow"] > 0
     assert STEP["fast"] <= found["fast"] <= found["slow"] + 60 + STEP["fast"]
