@@ -8,8 +8,10 @@ don't assert speed. `--hypothesis-profile` selects a profile.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -56,6 +58,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
     group.addoption("--simulation-seeds", type=int, default=1000, help="how many simulated streams to run")
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the many processes that tests start share compiled modules even if PYTHONDONTWRITEBYTECODE is set."""
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", default=None)
+    if runs_tests and os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
+        folder = tempfile.mkdtemp(prefix="tidegate-compiled-")
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.fixture(scope="session")

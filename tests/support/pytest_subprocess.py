@@ -19,7 +19,6 @@ def run_pytest(directory: Path, test_file: str, *flags: str, plugin: bool = True
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "1",
     }
     loaded = PLUGIN if plugin else ["-p", "no:tidegate"]
     done = subprocess.run(
