@@ -56,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
-    group.addoption("--simulation-seeds", type=int, default=1000, help="how many simulated streams to run")
+    group.addoption("--simulation-seeds", type=int, default=400, help="how many simulated streams to run")
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.support.example_scripts import EXAMPLES, load_example, run_successfully
 
+pytestmark = pytest.mark.xdist_group("flights")  # they share what the example wrote and what the plain loop read
+
 NEW_YORK = ZoneInfo("America/New_York")
 EVERY = 20_000
 

@@ -24,7 +24,7 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 KEYS = 50
-A_SECOND = 200
+A_SECOND = 100
 """Elements."""
 FULL_EVERY = 3
 PERIOD = 4 * FULL_EVERY
