@@ -1,6 +1,6 @@
-"""The code that is generated for element-wise and stateful steps, compared with files that show it whole.
+"""The generated code of element-wise and stateful steps, compared with golden files.
 
-After an intended change, `python -m tests.engine.test_generated_code` writes the files anew: read the difference.
+After an intended change, `python -m tests.engine.test_generated_code` rewrites the files: review the diff.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ NAMES = [*LOOPS, *STATEFUL, "callback", "callback_watched"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_generated_code_is_the_one_in_the_file(name: str, codes: dict[str, str]) -> None:
+def test_the_generated_code_equals_the_golden_file(name: str, codes: dict[str, str]) -> None:
     assert codes[name] == (DIRECTORY / f"{name}.txt").read_text()
 
 
@@ -161,7 +161,7 @@ def test_all_generated_code_compiles(name: str, codes: dict[str, str]) -> None:
     assert "run" in compile(codes[name], name, "exec").co_names
 
 
-def test_every_case_has_a_file_and_every_file_a_case(codes: dict[str, str]) -> None:
+def test_every_case_has_a_file_and_every_file_has_a_case(codes: dict[str, str]) -> None:
     assert sorted(codes) == sorted(NAMES) == sorted(path.stem for path in DIRECTORY.iterdir())
 
 

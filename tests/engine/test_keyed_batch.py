@@ -1,4 +1,4 @@
-"""Elements that come by key mean what the same elements mean in blocks, in memory and spilled."""
+"""A step gives the same results for batches by key and for blocks, in memory and spilled."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ Element = tuple[Any, Any, int]
 """Key, value, timestamp (µs)."""
 
 
-class Numbered(tg.DoFn):
-    """Each element with its number within its key."""
+class NumbersPerKey(tg.DoFn):
+    """Emits each element with its number among those of its key."""
 
-    SEEN = tg.ValueStateSpec("seen")
+    COUNT = tg.ValueStateSpec("count")
 
     def process(
-        self, pair: Any, seen: Any = tg.DoFn.StateParam(SEEN), at: Any = tg.DoFn.TimestampParam
+        self, pair: Any, count: Any = tg.DoFn.StateParam(COUNT), timestamp: Any = tg.DoFn.TimestampParam
     ) -> Iterable[Any]:
-        n = seen.read() or 0
-        seen.write(n + 1)
-        yield pair[0], (n, pair[1], at.micros)
+        n = count.read() or 0
+        count.write(n + 1)
+        yield pair[0], (n, pair[1], timestamp.micros)
 
 
 STEPS: dict[str, Any] = {
-    "state": tg.ParDo(Numbered()),
+    "state": tg.ParDo(NumbersPerKey()),
     "lists": tg.GroupByKey(),
     "callable": tg.CombinePerKey(lambda values: list(values)),
     "sums": tg.CombinePerKey(sum),
@@ -48,7 +48,7 @@ STEPS: dict[str, Any] = {
 WINDOWS = [Same((GLOBAL_WINDOW,)), DerivedFrom(tg.GlobalWindows()), DerivedFrom(tg.FixedWindows(1e-5))]
 
 
-def keyed(elements: list[Element], windows: Any) -> KeyedBatch:
+def keyed_batch(elements: list[Element], windows: Any) -> KeyedBatch:
     by_key: dict[Any, list[Element]] = {}
     for element in elements:
         by_key.setdefault(element[0], []).append(element)
@@ -68,9 +68,9 @@ def step(name: str, folder: Path, budget: int) -> Operator:
     numbers = itertools.count()
 
     def directory() -> Path:
-        made = folder / str(next(numbers))
-        made.mkdir()
-        return made
+        created = folder / str(next(numbers))
+        created.mkdir()
+        return created
 
     return operator(make, "step", streaming=False, world=Context(budget, directory, block_size=4))
 
@@ -90,7 +90,7 @@ runs = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st
 @pytest.mark.parametrize("budget", [1 << 26, 1])
 @settings(max_examples=40, suppress_health_check=LENIENT)
 @given(given_runs=runs, kinds=st.lists(st.tuples(st.booleans(), st.sampled_from([0, 0, 0, 2])), min_size=40))
-def test_what_comes_by_key_is_as_if_it_came_in_blocks(
+def test_batches_by_key_give_the_same_results_as_blocks(
     name: str,
     budget: int,
     tmp_path_factory: Any,
@@ -98,17 +98,19 @@ def test_what_comes_by_key_is_as_if_it_came_in_blocks(
     kinds: list[tuple[bool, int]],
 ) -> None:
     windows = [WINDOWS[kind] for _, kind in kinds]
-    whole = step(name, tmp_path_factory.mktemp("whole"), 1 << 26)
+    in_memory = step(name, tmp_path_factory.mktemp("in_memory"), 1 << 26)
     mixed = step(name, tmp_path_factory.mktemp("mixed"), budget)
     for run, column, (by_key, _) in zip(given_runs, windows, kinds, strict=False):
         ordered = sorted(run, key=lambda element: element[0])
-        assert not list(whole.process(block(ordered, column), "in"))
-        emitted = mixed.process_keyed(keyed(run, column), "in") if by_key else mixed.process(block(run, column), "in")
+        assert not list(in_memory.process(block(ordered, column), "in"))
+        emitted = (
+            mixed.process_keyed(keyed_batch(run, column), "in") if by_key else mixed.process(block(run, column), "in")
+        )
         assert not list(emitted)
-    assert result(mixed) == result(whole)
+    assert result(mixed) == result(in_memory)
 
 
-def test_windows_that_differ_are_no_common_ones() -> None:
+def test_only_window_returns_the_one_window_of_all_elements() -> None:
     from tidegate.runners.engine.keyed_batch import only_window
 
     assert only_window(WINDOWS[0]) == only_window(WINDOWS[1]) == GLOBAL_WINDOW

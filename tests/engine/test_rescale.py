@@ -289,7 +289,7 @@ class Seen(tg.DoFn):
         yield element[0], n, tuple(seen)
 
 
-class Shifted(tg.CombineFn):
+class SumPlusSide(tg.CombineFn):
     """Sums the elements, each plus the values of a side input."""
 
     def create_accumulator(self, seen: Any) -> int:
@@ -323,7 +323,7 @@ def combined_with_side(p: tg.Pipeline) -> Any:
     windows = tg.FixedWindows(10)
     side = p | "side" >> tg.Create([1]) | "side windows" >> tg.WindowInto(windows)
     values = p | "main" >> tg.Create([("a", 1)]) | "main windows" >> tg.WindowInto(windows)
-    return values | "step" >> tg.CombinePerKey(Shifted(), tg.AsList(side)) | "reads" >> tg.Map(str)
+    return values | "step" >> tg.CombinePerKey(SumPlusSide(), tg.AsList(side)) | "reads" >> tg.Map(str)
 
 
 def at_second(value: Any, t: int, collection: str = "main") -> Elements:
@@ -344,19 +344,19 @@ side_events = st.lists(
 )
 
 
-def rising(events: list[Event]) -> list[Event]:
-    """The events without late elements, and without watermarks that go back.
+def without_late_elements(events: list[Event]) -> list[Event]:
+    """Filter out late elements and watermarks that go back.
 
     Whether a late element is still accepted may depend on the other elements that wait in its task.
     """
-    at: dict[str, int] = {}
+    watermarks: dict[str, int] = {}
     selected = []
     for event in events:
         if isinstance(event, Watermark):
-            if event.micros <= at.get(event.side, -1):
+            if event.micros <= watermarks.get(event.side, -1):
                 continue
-            at[event.side] = event.micros
-        if isinstance(event, Elements) and event.items[0][1] < at.get(event.collection.removeprefix("main"), 0):
+            watermarks[event.side] = event.micros
+        if isinstance(event, Elements) and event.items[0][1] < watermarks.get(event.collection.removeprefix("main"), 0):
             continue
         selected.append(event)
     return selected
@@ -371,7 +371,7 @@ PIPELINES = [stateful_with_side, plain_with_side, combined_with_side]
 def test_elements_that_wait_for_side_inputs_can_be_restored_by_any_number_of_tasks(
     pipeline: Any, events: list[Event], at: int, sizes: tuple[int, int]
 ) -> None:
-    case = operator_factory(pipeline, "step"), rising(events)
+    case = operator_factory(pipeline, "step"), without_late_elements(events)
     output, expected = run_rescaled(*case, at, sizes), run_alone(*case)
     if pipeline is plain_with_side:
         assert unordered(output) == unordered(expected)
@@ -385,7 +385,9 @@ def test_elements_that_wait_for_side_inputs_can_be_restored_by_any_number_of_tas
 def test_elements_that_wait_for_side_inputs_can_be_restored_from_incremental_snapshots(
     pipeline: Any, events: list[Event], places: frozenset[int]
 ) -> None:
-    from_incremental, from_full = runs_from_snapshots(operator_factory(pipeline, "step"), rising(events), places)
+    from_incremental, from_full = runs_from_snapshots(
+        operator_factory(pipeline, "step"), without_late_elements(events), places
+    )
     assert from_incremental == from_full
 
 
@@ -395,9 +397,9 @@ def test_a_side_input_that_has_not_changed_is_not_in_an_incremental_snapshot() -
     assert operator.touched() is None
     answer(operator, Watermark(5 * SECOND, SIDE))
     answer(operator, at_second(("a", 1), 3))
-    later = operator.snapshot(keys_of(operator.touched()))
-    assert later.sides == {}
-    assert later.side_watermarks == {SIDE: 5 * SECOND}
+    incremental = operator.snapshot(keys_of(operator.touched()))
+    assert incremental.sides == {}
+    assert incremental.side_watermarks == {SIDE: 5 * SECOND}
     answer(operator, Watermark(10 * SECOND, SIDE))
     assert list(operator.snapshot(keys_of(operator.touched())).sides) == [SIDE]
 
@@ -425,59 +427,59 @@ BOUNDED: dict[str, Callable[..., Operator]] = {
 @pytest.mark.parametrize("name", BOUNDED)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_bounded_input_goes_on_in_any_number_of_tasks(
+def test_bounded_input_can_be_continued_by_any_number_of_tasks(
     name: str, memory: int, data: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     assigner = ASSIGNERS["sessions" if "session" in name else "fixed"]
     element = st.tuples(st.sampled_from("abcdef"), st.integers(0, 9), st.integers(0, 40))
-    drawn = data.draw(st.lists(st.lists(element, min_size=1, max_size=9), min_size=8, max_size=12))
+    blocks = data.draw(st.lists(st.lists(element, min_size=1, max_size=9), min_size=8, max_size=12))
     windows = assign(assigner)
-    events = [Elements(tuple(((k, x), t, windows(t, None)) for k, x, t in block)) for block in drawn]
+    events = [Elements(tuple(((k, x), t, windows(t, None)) for k, x, t in block)) for block in blocks]
     directory: Path = tmp_path_factory.mktemp("spilled")
 
     def make() -> Operator:
         return BOUNDED[name](context(memory_budget=memory, temp_dir=directory))
 
-    whole, tasks = (Tasks(make, n) for n in (1, data.draw(st.integers(1, 3))))
-    at, n = data.draw(ats), data.draw(st.integers(1, 3))
+    one_task, tasks = (Tasks(make, n) for n in (1, data.draw(st.integers(1, 3))))
+    position, n = data.draw(ats), data.draw(st.integers(1, 3))
     for number, event in enumerate(events):
-        if number == at:
+        if number == position:
             tasks.rescale(n)
-        whole.feed(event)
+        one_task.feed(event)
         tasks.feed(event)
-    assert in_windows(tasks.end()) == in_windows(whole.end())
+    assert in_windows(tasks.end()) == in_windows(one_task.end())
 
 
 def in_windows(rows: dict[Any, list[Row]]) -> dict[Any, list[Row]]:
-    """Spilled data is emitted partition by partition, and the windows of a key in order."""
+    """Sort the rows of each key by window: spilled data is emitted by partition."""
     return {key: sorted(found, key=lambda row: row[2]) for key, found in rows.items()}
 
 
-def test_the_one_result_over_all_elements_goes_on_in_the_one_task() -> None:
+def test_a_global_combine_is_continued_by_one_task() -> None:
     strategy = WindowingStrategy(ASSIGNERS["fixed"])
     for path in ("table", "window_major", "general"):
         make = lambda path=path: grouping(path, combine(sum, key="none"), strategy)  # noqa: E731
         operator = make()
         answer(operator, Elements(((4, 3, assign(strategy.assigner)(3, None)),)))
-        again = make()
-        again.restore(rescaled([operator.snapshot()], lambda key: True))
-        answer(again, Elements(((5, 4, assign(strategy.assigner)(4, None)),)))
-        assert [row[1] for row in answer(again, None)] == [9]
+        restored_operator = make()
+        restored_operator.restore(rescaled([operator.snapshot()], lambda key: True))
+        answer(restored_operator, Elements(((5, 4, assign(strategy.assigner)(4, None)),)))
+        assert [row[1] for row in answer(restored_operator, None)] == [9]
 
 
-def test_no_state_gives_no_state() -> None:
+def test_rescaling_no_state_gives_no_state() -> None:
     assert rescaled([None, None], lambda key: True) is None
     assert select_keys(None, lambda key: True) is None
     assert overlaid(None, None) is None
 
 
-def test_of_watermarks_the_least_counts_and_of_clocks_the_greatest() -> None:
+def test_a_rescaled_operator_has_the_minimum_watermark_and_the_maximum_clock() -> None:
     states = []
     for watermark, clock in ((20, 3), (10, 5)):
         operator = window_operator(group(), WindowingStrategy(ASSIGNERS["fixed"]))
         answer(operator, Clock(clock))
         answer(operator, Watermark(watermark))
         states.append(operator.snapshot())
-    together = rescaled(states, lambda key: True)
-    assert (together.watermark, together.clock) == (10, 5)
-    assert GLOBAL_WINDOW not in together.tables["cells"]
+    state = rescaled(states, lambda key: True)
+    assert (state.watermark, state.clock) == (10, 5)
+    assert GLOBAL_WINDOW not in state.tables["cells"]

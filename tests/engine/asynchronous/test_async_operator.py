@@ -1,4 +1,4 @@
-"""The operator of AsyncMap, with calls that end when the test says so."""
+"""The operator of AsyncMap, with calls that the test ends."""
 
 from __future__ import annotations
 
@@ -125,24 +125,24 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(STEPS, st.booleans(), st.integers(1, 4))
-def test_the_results_are_those_of_a_map_whatever_the_order_and_the_snapshots(
+def test_the_results_are_those_of_a_map_in_any_order_of_calls_and_with_any_snapshots(
     steps: list[Step], ordered: bool, capacity: int
 ) -> None:
-    plain = Driven(lambda source: (source | tg.Map(doubled),))
+    reference = Driven(lambda source: (source | tg.Map(doubled),))
     driven = calling(ordered=ordered, capacity=capacity)
     elements, watermark, restarted = 0, 0, False
-    for what, n in steps:
-        match what:
+    for step, n in steps:
+        match step:
             case "push":
                 if driven.graph.blocked:
                     continue
                 values = list(range(elements, elements + n))
                 elements += n
-                for each in (plain, driven):
+                for each in (reference, driven):
                     each.push(values, values)
             case "watermark":
                 watermark += n
-                for each in (plain, driven):
+                for each in (reference, driven):
                     each.advance(watermark)
             case "end":
                 if driven.caller.open:
@@ -150,17 +150,17 @@ def test_the_results_are_those_of_a_map_whatever_the_order_and_the_snapshots(
             case "restart":
                 driven, restarted = driven.restarted(), True
         assert len(driven.caller.open) <= capacity
-    for each in (plain, driven):
+    for each in (reference, driven):
         each.advance(MAX_MICROS, ended=True)
     while driven.graph.pending:
         driven.end(0)
-    expected, found = plain.seen[plain.outputs[0]], driven.seen[driven.outputs[0]]
+    expected, found = reference.seen[reference.outputs[0]], driven.seen[driven.outputs[0]]
     if ordered:
         assert found == expected
     else:
         assert Counter(map(_fields, found)) == Counter(map(_fields, expected))
         assert [each.watermark for each in found] == sorted(each.watermark for each in found)
-    assert driven.graph.status(driven.outputs[0]) == plain.graph.status(plain.outputs[0])
+    assert driven.graph.status(driven.outputs[0]) == reference.graph.status(reference.outputs[0])
     assert restarted or driven.caller.most <= capacity
     assert counter(driven, "calls_in_flight") == 0
 
@@ -169,15 +169,15 @@ def _fields(each: Observed) -> tuple[Any, ...]:
     return each.value, each.micros, each.windows, each.watermark
 
 
-# ---- room
+# ---- capacity
 
 
-def test_no_more_than_the_capacity_is_ever_in_flight() -> None:
+def test_at_most_as_many_calls_as_the_capacity_are_in_flight() -> None:
     driven = calling(capacity=3)
     driven.push(range(10))
     assert list(driven.caller.open.values()) == [0, 1, 2]
     assert driven.graph.blocked
-    driven.end(1)  # its result waits for the first, so it still takes up room
+    driven.end(1)  # its result waits for the first one, so it still counts against the capacity
     assert list(driven.caller.open.values()) == [0, 2]
     driven.end(0)
     assert list(driven.caller.open.values()) == [2, 3, 4]
@@ -188,7 +188,7 @@ def test_no_more_than_the_capacity_is_ever_in_flight() -> None:
 
 
 def fanned_out(capacity: int = 2) -> Driven:
-    """A step with many results for one element, before the one that calls out."""
+    """Drive a step that emits many results for one element, followed by an asynchronous step."""
     return Driven(
         lambda source: (
             source | tg.FlatMap(range) | tg.Reshuffle() | "call" >> tg.AsyncMap(doubled, capacity=capacity),
@@ -197,24 +197,24 @@ def fanned_out(capacity: int = 2) -> Driven:
     )
 
 
-def test_a_step_before_it_is_suspended_in_the_middle_of_an_element() -> None:
+def test_the_step_before_it_is_suspended_within_an_element() -> None:
     driven = fanned_out()
     event = driven.graph.pushing(driven.input, driven_block(100))
     for _ in range(10):
-        next(event)  # nothing happens: there is no room
+        next(event)  # nothing happens: the capacity is used up
     assert driven.caller.open == {0: 0, 1: 1}
     calls = 0
     for _ in event:
         while driven.graph.blocked and not driven.graph.has_results:
             driven.caller.end(0)
             calls += 1
-    assert 90 < calls < 100  # the elements of one block waited here
+    assert 90 < calls < 100  # the elements of one block were buffered
     while driven.graph.pending:
         driven.end(0)
     assert driven.found() == [2 * x for x in range(100)]
 
 
-def test_the_suspended_step_goes_on_if_a_barrier_waits() -> None:
+def test_the_suspended_step_continues_if_a_barrier_waits() -> None:
     driven = fanned_out()
     event = driven.graph.pushing(driven.input, driven_block(100))
     next(event)
@@ -295,7 +295,7 @@ def test_a_result_expires_with_processing_time() -> None:
     assert list(driven.caller.open.values()) == [7]
 
 
-def test_the_result_that_has_been_unused_for_longest_makes_room() -> None:
+def test_the_least_recently_used_result_is_evicted() -> None:
     driven = cached(ttl=None, size=2)
     for x in (1, 2, 1, 3):
         driven.push([x])
@@ -331,7 +331,7 @@ def test_a_key_that_is_not_hashable_is_an_error_of_the_element() -> None:
         driven.settle()
 
 
-def test_the_key_is_what_the_authors_function_returns() -> None:
+def test_the_key_is_the_result_of_the_authors_function() -> None:
     driven = calling(str.upper, cache=tg.Cache(ttl=None), key=str.lower)
     driven.push(["a", "A", "b"])
     driven.end(0, 0)
@@ -365,7 +365,7 @@ def test_an_error_of_join_names_the_element() -> None:
 # ---- snapshots
 
 
-def test_a_restored_operator_calls_again_and_counts_its_calls_once() -> None:
+def test_a_restored_operator_repeats_calls_and_counts_them_once() -> None:
     driven = calling(capacity=2)
     driven.push([1, 2, 3])
     assert counter(driven, "calls_in_flight") == 2
@@ -374,7 +374,7 @@ def test_a_restored_operator_calls_again_and_counts_its_calls_once() -> None:
     assert counter(restored, "calls_in_flight") == 2
 
 
-def test_only_a_changed_state_is_written_again() -> None:
+def test_only_a_changed_state_is_in_an_incremental_snapshot() -> None:
     driven = calling()
     (operator,) = driven.graph.operators().values()
     assert operator.touched() == [["elements"]]

@@ -1,4 +1,4 @@
-"""Calls on an event loop: timeouts, retries, batches and the life cycle of functions, in a loop that never waits."""
+"""Calls on an event loop: timeouts, retries, batches and the life cycle of functions, in virtual time."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tidegate.sdk.portable.async_calls import AsyncCalls, BatchSettings
 from tidegate.sdk.time import Duration
 
 
-class Ran:
-    """What a runner has reported of some calls."""
+class CallReport:
+    """Outcomes, metrics and the duration that a runner has reported for some calls."""
 
     def __init__(self, items: list[Item], seconds: float) -> None:
         self.outcomes = {item.id: item.outcome for item in items if isinstance(item, Completed)}
@@ -29,7 +29,7 @@ class Ran:
             if isinstance(item, MetricCells):
                 self.metrics.merge(item)
         self.seconds = seconds
-        """How long it took, in the loop's time."""
+        """Duration by the loop's clock."""
 
     def result(self, id: int = 0) -> Any:
         return self.outcomes[id].result()
@@ -38,8 +38,8 @@ class Ran:
         return self.metrics.counters.get(MetricKey("step", namespace, name), 0)
 
 
-def run(fn: Any, *arguments: Any, during: Callable[[], Awaitable[None]] | None = None, **settings: Any) -> Ran:
-    """Run a call for each argument, all at once, to their ends; or close the runner after `during`."""
+def run(fn: Any, *arguments: Any, during: Callable[[], Awaitable[None]] | None = None, **settings: Any) -> CallReport:
+    """Run concurrent calls, one per argument, to their end; or close the runner after `during`."""
     items: list[Item] = []
 
     async def main() -> float:
@@ -49,47 +49,47 @@ def run(fn: Any, *arguments: Any, during: Callable[[], Awaitable[None]] | None =
             await during()
         elif runner._tasks:
             await asyncio.wait(runner._tasks)
-        took = asyncio.get_running_loop().time()
+        duration = asyncio.get_running_loop().time()
         await runner.close()
-        return took
+        return duration
 
     with asyncio.Runner(loop_factory=VirtualLoop) as loop:
-        return Ran(items, loop.run(main()))
+        return CallReport(items, loop.run(main()))
 
 
-async def slowly(seconds: float) -> float:
+async def sleep_for(seconds: float) -> float:
     await asyncio.sleep(seconds)
     return seconds
 
 
 def test_calls_run_at_the_same_time() -> None:
-    ran = run(slowly, 3, 1, 2)
-    assert [ran.result(id) for id in range(3)] == [3, 1, 2]
-    assert ran.seconds == 3
-    assert list(ran.outcomes) == [1, 2, 0]  # in the order in which they end
+    report = run(sleep_for, 3, 1, 2)
+    assert [report.result(id) for id in range(3)] == [3, 1, 2]
+    assert report.seconds == 3
+    assert list(report.outcomes) == [1, 2, 0]  # in order of completion
 
 
 def test_a_call_that_takes_longer_than_the_timeout_fails() -> None:
-    ran = run(slowly, 5, 1, timeout=Duration(2))
+    report = run(sleep_for, 5, 1, timeout=Duration(2))
     with pytest.raises(TimeoutError, match=r"the call took longer than the timeout of 2 s"):
-        ran.result(0)
-    assert ran.result(1) == 1
-    assert ran.seconds == 2
-    assert (ran.count("calls"), ran.count("calls_failed"), ran.count("calls_timed_out")) == (2, 1, 1)
+        report.result(0)
+    assert report.result(1) == 1
+    assert report.seconds == 2
+    assert (report.count("calls"), report.count("calls_failed"), report.count("calls_timed_out")) == (2, 1, 1)
 
 
-def test_a_timeout_of_the_authors_own_is_left_alone() -> None:
+def test_a_timeout_error_raised_by_the_call_itself_is_kept() -> None:
     async def impatient(_: Any) -> None:
         await asyncio.wait_for(asyncio.sleep(9), 1)
 
-    ran = run(impatient, None, timeout=Duration(5))
-    assert isinstance(ran.outcomes[0].error, TimeoutError)
-    assert "the call took" not in str(ran.outcomes[0].error)
-    assert ran.count("calls_timed_out") == 0
+    report = run(impatient, None, timeout=Duration(5))
+    assert isinstance(report.outcomes[0].error, TimeoutError)
+    assert "the call took" not in str(report.outcomes[0].error)
+    assert report.count("calls_timed_out") == 0
 
 
 class Flaky:
-    """Fails some times before it returns how often it was called."""
+    """Fails a number of times, then returns the number of calls."""
 
     def __init__(self, failures: int, error: type[Exception] = ConnectionError) -> None:
         self.failures = failures
@@ -103,38 +103,38 @@ class Flaky:
         return len(self.at)
 
 
-def test_failed_calls_are_repeated_after_longer_and_longer_waits() -> None:
+def test_failed_calls_are_retried_with_exponential_backoff() -> None:
     flaky = Flaky(4)
-    ran = run(flaky, None, retry=tg.Retry(attempts=5, backoff=1, max_backoff=3).portable())
-    assert ran.result() == 5
+    report = run(flaky, None, retry=tg.Retry(attempts=5, backoff=1, max_backoff=3).portable())
+    assert report.result() == 5
     assert flaky.at == [0, 1, 3, 6, 9]
-    assert (ran.count("calls"), ran.count("calls_retried"), ran.count("calls_failed")) == (5, 4, 0)
-    assert ran.metrics.distributions[MetricKey("step", ENGINE, "call_seconds")].count == 5
+    assert (report.count("calls"), report.count("calls_retried"), report.count("calls_failed")) == (5, 4, 0)
+    assert report.metrics.distributions[MetricKey("step", ENGINE, "call_seconds")].count == 5
 
 
-def test_the_last_error_is_that_of_the_call() -> None:
-    ran = run(Flaky(9), None, retry=tg.Retry(attempts=3).portable())
+def test_the_error_of_the_last_attempt_is_that_of_the_call() -> None:
+    report = run(Flaky(9), None, retry=tg.Retry(attempts=3).portable())
     with pytest.raises(ConnectionError, match="away"):
-        ran.result()
-    assert (ran.count("calls"), ran.count("calls_retried"), ran.count("calls_failed")) == (3, 2, 1)
+        report.result()
+    assert (report.count("calls"), report.count("calls_retried"), report.count("calls_failed")) == (3, 2, 1)
 
 
-def test_other_exceptions_are_not_repeated() -> None:
-    ran = run(Flaky(1, KeyError), None, retry=tg.Retry(on=(ConnectionError, TimeoutError)).portable())
-    assert isinstance(ran.outcomes[0].error, KeyError)
-    assert ran.count("calls") == 1
+def test_other_exceptions_are_not_retried() -> None:
+    report = run(Flaky(1, KeyError), None, retry=tg.Retry(on=(ConnectionError, TimeoutError)).portable())
+    assert isinstance(report.outcomes[0].error, KeyError)
+    assert report.count("calls") == 1
 
 
-def test_each_attempt_has_the_whole_timeout() -> None:
+def test_each_attempt_has_the_full_timeout() -> None:
     durations = [5.0, 1.5]
 
-    async def faster(_: Any) -> str:
+    async def accelerating(_: Any) -> str:
         await asyncio.sleep(durations.pop(0))
         return "done"
 
-    ran = run(faster, None, timeout=Duration(2), retry=tg.Retry(backoff=1, on=TimeoutError).portable())
-    assert ran.result() == "done"
-    assert ran.seconds == 2 + 1 + 1.5
+    report = run(accelerating, None, timeout=Duration(2), retry=tg.Retry(backoff=1, on=TimeoutError).portable())
+    assert report.result() == "done"
+    assert report.seconds == 2 + 1 + 1.5
 
 
 def test_a_call_that_is_cancelled_by_its_own_code_fails() -> None:
@@ -146,14 +146,14 @@ def test_a_call_that_is_cancelled_by_its_own_code_fails() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt()])
-def test_the_loop_survives_what_ends_a_process(error: BaseException) -> None:
+def test_the_loop_survives_a_call_that_exits(error: BaseException) -> None:
     async def ends(_: Any) -> None:
         raise error
 
     assert run(ends, None).outcomes[0].error is error
 
 
-def test_metrics_of_calls_are_those_of_their_step() -> None:
+def test_metrics_of_calls_belong_to_their_step() -> None:
     async def counting(n: int) -> None:
         await asyncio.sleep(n)
         tg.Metrics.counter("mine", "seen").inc(n)
@@ -169,28 +169,28 @@ def batches(**settings: Any) -> dict[str, Any]:
 
 
 def test_batches_are_full_or_have_waited_long_enough() -> None:
-    seen: list[list[int]] = []
+    batches_called: list[list[int]] = []
 
     async def names(keys: list[int]) -> list[str]:
-        seen.append(keys)
+        batches_called.append(keys)
         return [f"n{key}" for key in keys]
 
-    ran = run(names, 1, 2, 3, **batches())
-    assert seen == [[1, 2], [3]]
-    assert [ran.result(id) for id in range(3)] == ["n1", "n2", "n3"]
-    assert ran.seconds == 1
-    assert ran.count("calls") == 2
+    report = run(names, 1, 2, 3, **batches())
+    assert batches_called == [[1, 2], [3]]
+    assert [report.result(id) for id in range(3)] == ["n1", "n2", "n3"]
+    assert report.seconds == 1
+    assert report.count("calls") == 2
 
 
 def test_a_batch_may_return_a_mapping_without_keys_that_are_not_found() -> None:
     async def names(keys: list[int]) -> dict[int, str]:
         return {1: "one"}
 
-    ran = run(names, 1, 2, **batches())
-    assert (ran.result(0), ran.result(1)) == ("one", None)
+    report = run(names, 1, 2, **batches())
+    assert (report.result(0), report.result(1)) == ("one", None)
 
 
-def test_a_batch_fails_or_is_repeated_as_a_whole() -> None:
+def test_a_batch_fails_or_is_retried_as_a_whole() -> None:
     calls: list[list[int]] = []
 
     async def flaky(keys: list[int]) -> list[int]:
@@ -199,8 +199,8 @@ def test_a_batch_fails_or_is_repeated_as_a_whole() -> None:
             raise ConnectionError("away")
         return keys
 
-    ran = run(flaky, 1, 2, retry=tg.Retry().portable(), **batches())
-    assert (ran.result(0), ran.result(1)) == (1, 2)
+    report = run(flaky, 1, 2, retry=tg.Retry().portable(), **batches())
+    assert (report.result(0), report.result(1)) == (1, 2)
     assert calls == [[1, 2], [1, 2]]
     failed = run(Flaky(9), 1, 2, **batches())
     assert isinstance(failed.outcomes[0].error, ConnectionError)
@@ -220,7 +220,7 @@ def test_a_batch_without_a_result_for_each_key_is_refused(returned: Any) -> None
 
 
 class Client(tg.AsyncFunction[int, int]):
-    """Notes its life."""
+    """Records its life cycle calls."""
 
     def __init__(self) -> None:
         self.life: list[str] = []
@@ -247,8 +247,8 @@ def test_setup_comes_before_all_calls_and_teardown_after_them() -> None:
 
 def test_calls_in_flight_are_cancelled_by_close() -> None:
     client = Client()
-    ran = run(client, 1, during=lambda: asyncio.sleep(1.5))
-    assert ran.outcomes == {}
+    report = run(client, 1, during=lambda: asyncio.sleep(1.5))
+    assert report.outcomes == {}
     assert client.life == ["setup", "call", "teardown"]
 
 
@@ -258,16 +258,16 @@ def test_there_are_no_calls_if_setup_fails() -> None:
             raise ConnectionError("no server")
 
     client = Refused()
-    ran = run(client, 1)
-    assert [str(error) for error in ran.setup_failures] == ["no server"]
-    assert (ran.outcomes, client.life) == ({}, [])
+    report = run(client, 1)
+    assert [str(error) for error in report.setup_failures] == ["no server"]
+    assert (report.outcomes, client.life) == ({}, [])
 
 
 def test_a_function_may_return_something_to_await() -> None:
-    assert run(lambda n: slowly(n), 2).result() == 2
+    assert run(lambda n: sleep_for(n), 2).result() == 2
 
 
-def test_an_outcome_raises_the_error_as_it_was_each_time() -> None:
+def test_an_outcome_raises_the_same_error_each_time() -> None:
     try:
         raise ValueError("one")
     except ValueError as error:

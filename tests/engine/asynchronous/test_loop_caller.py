@@ -1,4 +1,4 @@
-"""Calls in the threads of this process: they are made when there is a call, and gone when the last operator closes."""
+"""Calls on threads of this process, which start with the first call and end when the last operator closes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.async_calls import AsyncCalls
 
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
-class Called:
-    """A caller, and what it has reported."""
+class RecordingCaller:
+    """A caller, and the results and metrics that it has reported."""
 
     def __init__(self, fn: Any, **settings: Any) -> None:
         self.woken = threading.Event()
@@ -33,9 +33,9 @@ class Called:
         self.metrics = MetricCells()
 
     def wait(self, count: int) -> dict[int, Any]:
-        """The results, once there are so many."""
+        """Wait for `count` results, and return them."""
         while len(self.results) < count:
-            assert self.woken.wait(PATIENCE), "nothing was reported"
+            assert self.woken.wait(TIMEOUT), "nothing was reported"
             self.woken.clear()
             for item in self.caller.take():
                 match item:
@@ -47,15 +47,15 @@ class Called:
 
 
 @contextmanager
-def calling(fn: Any, **settings: Any) -> Iterator[Called]:
-    called = Called(fn, **settings)
+def recording_caller(fn: Any, **settings: Any) -> Iterator[RecordingCaller]:
+    recording = RecordingCaller(fn, **settings)
     try:
-        yield called
+        yield recording
     finally:
-        called.caller.close()
+        recording.caller.close()
 
 
-def own_threads() -> list[str]:
+def call_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate-call")]
 
 
@@ -67,72 +67,72 @@ def test_results_come_from_another_thread() -> None:
     async def where(_: Any) -> str:
         return threading.current_thread().name
 
-    with calling(where) as called:
-        assert own_threads() == []  # the first call starts it
-        called.caller.submit([(0, None)])
-        assert called.wait(1) == {0: "tidegate-calls"}
-    assert own_threads() == []
+    with recording_caller(where) as recording:
+        assert call_threads() == []  # the first call starts it
+        recording.caller.submit([(0, None)])
+        assert recording.wait(1) == {0: "tidegate-calls"}
+    assert call_threads() == []
 
 
 def test_operators_share_a_thread_that_ends_with_the_last() -> None:
-    with calling(negated) as first:
-        with calling(negated) as second:
+    with recording_caller(negated) as first:
+        with recording_caller(negated) as second:
             first.caller.submit([(0, 1)])
             second.caller.submit([(0, 2)])
             assert (first.wait(1), second.wait(1)) == ({0: -1}, {0: -2})
-            assert own_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-calls"]
         first.caller.submit([(1, 3)])
         assert first.wait(2) == {0: -1, 1: -3}
-    assert own_threads() == []
+    assert call_threads() == []
 
 
-def test_plain_functions_run_in_as_many_threads_as_there_are_calls_up_to_the_capacity() -> None:
-    together = threading.Barrier(3)
+def test_plain_functions_run_in_one_thread_per_call_up_to_the_capacity() -> None:
+    barrier = threading.Barrier(3)
 
     def meet(x: int) -> int:
-        together.wait(PATIENCE)
+        barrier.wait(TIMEOUT)
         return x
 
-    with calling(meet, awaits=False, capacity=3) as called:
-        called.caller.submit([(id, id) for id in range(3)])
-        assert called.wait(3) == {0: 0, 1: 1, 2: 2}
-        called.caller.submit([(id, id) for id in range(3, 9)])
-        assert len(called.wait(9)) == 9
-        assert len(own_threads()) <= 4  # with that of the loop
+    with recording_caller(meet, awaits=False, capacity=3) as recording:
+        recording.caller.submit([(id, id) for id in range(3)])
+        assert recording.wait(3) == {0: 0, 1: 1, 2: 2}
+        recording.caller.submit([(id, id) for id in range(3, 9)])
+        assert len(recording.wait(9)) == 9
+        assert len(call_threads()) <= 4  # including the thread of the loop
 
 
-def test_metrics_of_plain_functions_count() -> None:
+def test_metrics_of_plain_functions_are_reported() -> None:
     def counting(x: int) -> int:
         tg.Metrics.counter("mine", "seen").inc()
         return x
 
-    with calling(counting, awaits=False) as called:
-        called.caller.submit([(0, 0), (1, 1)])
-        called.wait(2)
-    assert sum(n for key, n in called.metrics.counters.items() if (key.step, key.name) == ("step", "seen")) == 2
+    with recording_caller(counting, awaits=False) as recording:
+        recording.caller.submit([(0, 0), (1, 1)])
+        recording.wait(2)
+    assert sum(n for key, n in recording.metrics.counters.items() if (key.step, key.name) == ("step", "seen")) == 2
 
 
-def test_a_plain_function_that_hangs_does_not_hold_up_the_end() -> None:
-    begun, never = threading.Event(), threading.Event()
+def test_closing_does_not_wait_for_a_plain_function_that_hangs() -> None:
+    started, released = threading.Event(), threading.Event()
 
     def hang(_: Any) -> None:
-        begun.set()
-        never.wait()
+        started.set()
+        released.wait()
 
-    with calling(hang, awaits=False) as called:
-        called.caller.submit([(0, None)])
-        assert begun.wait(PATIENCE)
-    never.set()
+    with recording_caller(hang, awaits=False) as recording:
+        recording.caller.submit([(0, None)])
+        assert started.wait(TIMEOUT)
+    released.set()
 
 
-def test_a_stop_iteration_of_a_plain_function_is_its_error() -> None:
-    with calling(next, awaits=False) as called:
-        called.caller.submit([(0, iter([]))])
+def test_a_stop_iteration_of_a_plain_function_is_reported() -> None:
+    with recording_caller(next, awaits=False) as recording:
+        recording.caller.submit([(0, iter([]))])
         with pytest.raises((StopIteration, RuntimeError)):
-            called.wait(1)
+            recording.wait(1)
 
 
-def test_a_client_belongs_to_the_loop_that_awaits_it() -> None:
+def test_setup_and_calls_run_on_the_same_loop() -> None:
     class Client(tg.AsyncFunction[int, bool]):
         loop: Any = None
 
@@ -142,17 +142,17 @@ def test_a_client_belongs_to_the_loop_that_awaits_it() -> None:
         async def __call__(self, argument: int, /) -> bool:
             return asyncio.get_running_loop() is self.loop
 
-    with calling(Client()) as called:
-        called.caller.submit([(0, 0)])
-        assert called.wait(1) == {0: True}
+    with recording_caller(Client()) as recording:
+        recording.caller.submit([(0, 0)])
+        assert recording.wait(1) == {0: True}
 
 
 # ---- forks
 
 
-def test_the_thread_is_gone_for_a_fork_and_calls_in_flight_go_on_after_it() -> None:
+def test_the_thread_ends_for_a_fork_and_calls_in_flight_continue_after_it() -> None:
     opened = asyncio.Event()
-    alone = can_fork()  # not if pytest or another test has threads
+    single_threaded = can_fork()  # false if pytest or another test runs threads
 
     async def waiting(x: int) -> int:
         if x:
@@ -160,46 +160,46 @@ def test_the_thread_is_gone_for_a_fork_and_calls_in_flight_go_on_after_it() -> N
         await opened.wait()
         return x
 
-    with calling(waiting) as called:
-        called.caller.submit([(0, 0)])
+    with recording_caller(waiting) as recording:
+        recording.caller.submit([(0, 0)])
         for round in range(20):
             with suspended_loop():
-                assert own_threads() == []
-                if alone:
+                assert call_threads() == []
+                if single_threaded:
                     assert can_fork()
                     child = os.fork()
                     if child == 0:
                         os._exit(round)
                     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == round
-            assert own_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-calls"]
         with suspended_loop():
-            called.caller.submit([(1, 1)])
-        assert called.wait(2) == {0: 0, 1: 1}
+            recording.caller.submit([(1, 1)])
+        assert recording.wait(2) == {0: 0, 1: 1}
 
 
-def test_a_function_that_keeps_the_loop_busy_is_not_waited_for() -> None:
-    begun, ends = threading.Event(), threading.Event()
+def test_suspending_the_loop_does_not_wait_for_a_function_that_blocks_it() -> None:
+    started, released = threading.Event(), threading.Event()
 
     async def busy(x: int) -> int:
         if x == 0:
-            begun.set()
-            ends.wait(PATIENCE)
+            started.set()
+            released.wait(TIMEOUT)
         return x
 
-    with calling(busy) as called:
-        called.caller.submit([(0, 0)])
-        assert begun.wait(PATIENCE)
+    with recording_caller(busy) as recording:
+        recording.caller.submit([(0, 0)])
+        assert started.wait(TIMEOUT)
         before = time.monotonic()
         with suspended_loop():
-            assert own_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-calls"]
             assert not can_fork()
-        assert time.monotonic() - before < PATIENCE
-        ends.set()
-        called.caller.submit([(1, 1)])
-        assert called.wait(2) == {0: 0, 1: 1}
+        assert time.monotonic() - before < TIMEOUT
+        released.set()
+        recording.caller.submit([(1, 1)])
+        assert recording.wait(2) == {0: 0, 1: 1}
 
 
 def test_a_loop_without_users_is_not_started_for_a_fork() -> None:
     with suspended_loop():
-        assert own_threads() == []
-    assert own_threads() == []
+        assert call_threads() == []
+    assert call_threads() == []

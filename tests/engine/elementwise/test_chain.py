@@ -1,4 +1,4 @@
-"""A fused chain: the kinds of results that steps may emit, the windows of elements, and the size of blocks."""
+"""A fused chain: the kinds of results that steps emit, the windows of elements, and the size of blocks."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ TEN = tg.FixedWindows(10)
 pytest.importorskip("numpy")  # blocks are split by window only if numpy is loaded
 
 
-def seen(write: Any, block_size: int = 2, **options: Any) -> list[Any]:
-    """The output of the steps of `write`: values, seconds, and the windows' starts in seconds."""
+def output_of(write: Any, block_size: int = 2, **options: Any) -> list[Any]:
+    """The output of the steps that `write` adds: values, seconds, and window starts in seconds."""
     found = collect(lambda p: {"out": write(p)}, DirectRunner(block_size=block_size), options or None).seen["out"]
     return [(each.value, each.micros / SECOND, each.window.start.micros // SECOND) for each in found]
 
 
-def at(*seconds: int) -> list[Any]:
+def timestamped(*seconds: int) -> list[Any]:
     return [tg.TimestampedValue(second, second) for second in seconds]
 
 
@@ -48,20 +48,24 @@ def restamp(x: int) -> Any:
 @pytest.mark.parametrize("block_size", [1, 2, 7])
 def test_an_element_restamped_after_a_grouping_is_in_the_window_of_its_new_timestamp(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
-        grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        grouped = (
+            p | tg.Create(timestamped(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        )
         return grouped | tg.Map(lambda pair: restamp(pair[0]))
 
-    assert seen(write, block_size) == [(x, x + 100.0, 100) for x in (1, 2, 3, 4, 5)]
+    assert output_of(write, block_size) == [(x, x + 100.0, 100) for x in (1, 2, 3, 4, 5)]
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
 def test_an_element_restamped_before_a_grouping_is_combined_in_its_new_window(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
-        grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        grouped = (
+            p | tg.Create(timestamped(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        )
         moved = grouped | tg.Map(lambda pair: tg.TimestampedValue(("all", 1), pair[0] * 10))
         return moved | tg.CombinePerKey(sum)
 
-    assert [(value, start) for value, _, start in seen(write, block_size)] == [
+    assert [(value, start) for value, _, start in output_of(write, block_size)] == [
         (("all", 1), start) for start in (10, 20, 30, 40, 50)
     ]
 
@@ -79,39 +83,39 @@ def test_the_loop_assigns_windows_once_per_window_only_if_elements_may_be_in_sev
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
 def test_an_element_for_which_the_assigner_has_no_window_is_dropped(block_size: int) -> None:
-    reached: list[Any] = []
+    results: list[Any] = []
 
     def write(p: tg.Pipeline) -> Any:
-        windowed = p | tg.Create(at(0, 1, 2, 3, 4, 5, 6)) | tg.WindowInto(tg.SlidingWindows(1, 3))
-        return windowed | tg.Map(lambda x: tg.Metrics.counter("test", "reached").inc() or x)
+        windowed = p | tg.Create(timestamped(0, 1, 2, 3, 4, 5, 6)) | tg.WindowInto(tg.SlidingWindows(1, 3))
+        return windowed | tg.Map(lambda x: tg.Metrics.counter("test", "results").inc() or x)
 
-    assert seen(write, block_size) == [(0, 0.0, 0), (3, 3.0, 3), (6, 6.0, 6)]
+    assert output_of(write, block_size) == [(0, 0.0, 0), (3, 3.0, 3), (6, 6.0, 6)]
     found = collect(lambda p: {"out": write(p)}, DirectRunner(block_size=block_size))
-    assert found.result.metrics().counter("reached") == 3
+    assert found.result.metrics().counter("results") == 3
     assert found.result.metrics().counter("elements_out", step="WindowInto(SlidingWindows)") == 3
-    assert not reached
+    assert not results
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
-def test_an_element_restamped_where_there_is_no_window_is_dropped(block_size: int) -> None:
+def test_an_element_restamped_to_a_time_without_a_window_is_dropped(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
-        windowed = p | tg.Create(at(0, 3, 6, 9, 12)) | tg.WindowInto(tg.SlidingWindows(1, 3))
+        windowed = p | tg.Create(timestamped(0, 3, 6, 9, 12)) | tg.WindowInto(tg.SlidingWindows(1, 3))
         return windowed | tg.Map(lambda x: tg.TimestampedValue(x, x + x % 2))
 
-    assert seen(write, block_size) == [(0, 0.0, 0), (6, 6.0, 6), (12, 12.0, 12)]
+    assert output_of(write, block_size) == [(0, 0.0, 0), (6, 6.0, 6), (12, 12.0, 12)]
 
 
 def test_dead_letters_are_in_the_windows_of_the_element_that_failed() -> None:
     def write(p: tg.Pipeline) -> Any:
-        windowed = p | tg.Create(at(1, 12, 23)) | tg.WindowInto(tg.FixedWindows(10))
+        windowed = p | tg.Create(timestamped(1, 12, 23)) | tg.WindowInto(tg.FixedWindows(10))
         _, bad = windowed | tg.Map(lambda x: 1 // 0).with_exception_handling()
         return bad | tg.Map(lambda letter: letter[0])
 
-    assert seen(write) == [(1, 1.0, 0), (12, 12.0, 10), (23, 23.0, 20)]
+    assert output_of(write) == [(1, 1.0, 0), (12, 12.0, 10), (23, 23.0, 20)]
 
 
 def test_a_tagged_output_may_wrap_a_timestamped_value_and_a_windowed_one() -> None:
-    class Emits(tg.DoFn):
+    class EmitsTagged(tg.DoFn):
         def process(self, element: int) -> Iterator[Any]:
             yield tg.TaggedOutput("side", tg.TimestampedValue(element, 42))
 
@@ -120,9 +124,14 @@ def test_a_tagged_output_may_wrap_a_timestamped_value_and_a_windowed_one() -> No
             yield tg.TaggedOutput("side", tg.WindowedValue("end", 55, (window,)))
 
     def write(p: tg.Pipeline) -> Any:
-        return (p | tg.Create(at(1)) | tg.WindowInto(tg.FixedWindows(10)) | tg.ParDo(Emits()).with_outputs("side")).side
+        return (
+            p
+            | tg.Create(timestamped(1))
+            | tg.WindowInto(tg.FixedWindows(10))
+            | tg.ParDo(EmitsTagged()).with_outputs("side")
+        ).side
 
-    assert seen(write) == [(1, 42.0, 40), ("end", 55.0, 50)]
+    assert output_of(write) == [(1, 42.0, 40), ("end", 55.0, 50)]
 
 
 def test_results_of_finish_bundle_run_through_the_steps_after_it() -> None:
@@ -144,20 +153,20 @@ def test_results_of_finish_bundle_run_through_the_steps_after_it() -> None:
         chain = p | tg.Create([1, 2, 3, 4, 5]) | "buffer" >> tg.ParDo(Buffers()) | tg.Map(lambda x: x * 10)
         return chain | "add" >> tg.ParDo(Adds()) | tg.Filter(lambda x: x > 100)
 
-    assert [value for value, _, _ in seen(write)] == [150]
+    assert [value for value, _, _ in output_of(write)] == [150]
 
 
-def test_a_million_results_of_one_element_are_emitted_block_by_block() -> None:
+def test_many_results_of_one_element_are_emitted_block_by_block() -> None:
     """The blocks are small, and a suspended operator has pulled no more from the author's generator."""
     pulled = []
 
-    def many(x: int) -> Iterator[int]:
+    def numbers(x: int) -> Iterator[int]:
         for n in range(1_000_000):
             pulled.append(n)
             yield n
 
     pipeline = tg.Pipeline()
-    _ = pipeline | tg.Create([1]) | tg.FlatMap(many) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 2)
+    _ = pipeline | tg.Create([1]) | tg.FlatMap(numbers) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 2)
     found = plan(pipeline.portable(), Traits(parallel=False))
     operator = build_operator(
         found.steps[1], found, Context(1 << 30, lambda: pytest.fail("nothing is spilled"), block_size=10)
@@ -175,26 +184,26 @@ def test_extra_arguments_and_injected_parameters_reach_the_function(checks: str)
         return x, y, z, when.seconds(), window.start.seconds()
 
     def write(p: tg.Pipeline) -> Any:
-        return p | tg.Create(at(7)) | tg.WindowInto(tg.FixedWindows(5)) | tg.Map(show, 2, z=3)
+        return p | tg.Create(timestamped(7)) | tg.WindowInto(tg.FixedWindows(5)) | tg.Map(show, 2, z=3)
 
-    assert [value for value, _, _ in seen(write, checks=checks)] == [(7, 2, 3, 7.0, 5.0)]
+    assert [value for value, _, _ in output_of(write, checks=checks)] == [(7, 2, 3, 7.0, 5.0)]
 
 
 def test_a_step_with_a_window_parameter_is_called_once_per_window() -> None:
     def write(p: tg.Pipeline) -> Any:
-        windowed = p | tg.Create(at(7)) | tg.WindowInto(tg.SlidingWindows(10, 5))
+        windowed = p | tg.Create(timestamped(7)) | tg.WindowInto(tg.SlidingWindows(10, 5))
         return windowed | tg.Map(lambda x, w=tg.DoFn.WindowParam: w.start.seconds())
 
-    assert seen(write) == [(0.0, 7.0, 0), (5.0, 7.0, 5)]
+    assert output_of(write) == [(0.0, 7.0, 0), (5.0, 7.0, 5)]
 
 
 # -- timestamps that differ within a block
 
 
-def perhaps_wrapped(pair: tuple[int, str]) -> Any:
-    """An element as it is, or in one of the wrappers that a step may emit."""
-    n, how = pair
-    match how:
+def maybe_wrapped(pair: tuple[int, str]) -> Any:
+    """Return the element unchanged, or in one of the wrappers that a step may emit."""
+    n, kind = pair
+    match kind:
         case "later":
             return tg.TimestampedValue(pair, 1000 + n)
         case "elsewhere":
@@ -219,14 +228,12 @@ def in_blocks(timed: list[Any], size: int, *, span: bool, column: Callable[..., 
 
 
 @given(TIMED, st.sampled_from([1, 3, 30]), st.sampled_from([0, 1, 2]))
-def test_elements_keep_their_timestamps_among_others_that_a_step_restamps(
-    timed: list[Any], size: int, more: int
-) -> None:
+def test_elements_keep_their_timestamps_beside_restamped_ones(timed: list[Any], size: int, extra_steps: int) -> None:
     def write(p: tg.Pipeline) -> Any:
-        made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
-        for _ in range(more):
-            made = made | tg.Map(lambda pair: pair)
-        return made
+        pairs = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(maybe_wrapped)
+        for _ in range(extra_steps):
+            pairs = pairs | tg.Map(lambda pair: pair)
+        return pairs
 
     step = operator(write, "step")
     found = [out[1:3] for block in in_blocks(timed, size, span=False) for out in read(step.process(block, "Create"))]
@@ -244,14 +251,14 @@ def test_elements_keep_their_timestamps_among_others_that_a_step_restamps(
     st.sampled_from([1, 50]),
 )
 @example([((0, "plain"), 0), ((0, "plain"), 7 * SECOND)], 3, True, list, 1)
-def test_elements_fold_into_the_windows_of_their_timestamps_in_every_form_of_block(
+def test_elements_fold_into_the_windows_of_their_timestamps_in_any_kind_of_block(
     timed: list[Any], size: int, span: bool, column: Callable[..., Any], copies: int
 ) -> None:
-    timed = [element for element in timed for _ in range(copies)]  # so many per window that splitting pays
+    timed = [element for element in timed for _ in range(copies)]  # enough per window for splitting to pay off
 
     def write(p: tg.Pipeline) -> Any:
-        made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
-        return made | tg.WindowInto(tg.FixedWindows(7)) | tg.CombinePerElement(len) | tg.Map(repr)
+        pairs = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(maybe_wrapped)
+        return pairs | tg.WindowInto(tg.FixedWindows(7)) | tg.CombinePerElement(len) | tg.Map(repr)
 
     step = operator(write, "step", streaming=False)
     for block in in_blocks(timed, size * copies, span=span, column=column):
@@ -262,15 +269,15 @@ def test_elements_fold_into_the_windows_of_their_timestamps_in_every_form_of_blo
     assert found == Counter((pair, second // 7 * 7 * SECOND) for (pair, _), second in zip(timed, seconds, strict=True))
 
 
-def now_and_then_earlier(n: int) -> Any:
+def sometimes_restamped(n: int) -> Any:
     return tg.TimestampedValue((0, n), 5) if n % 7 == 1 else (0, n)
 
 
 @pytest.mark.parametrize("column", [list, partial(array, "q")], ids=["list", "array"])
 def test_values_keep_their_order_when_a_step_restamps_some(column: Callable[..., Any]) -> None:
     def write(p: tg.Pipeline) -> Any:
-        made = p | tg.Create([1]) | "step" >> tg.Map(now_and_then_earlier) | tg.WindowInto(tg.FixedWindows(10))
-        return made | tg.GroupByKey() | tg.Map(repr)
+        pairs = p | tg.Create([1]) | "step" >> tg.Map(sometimes_restamped) | tg.WindowInto(tg.FixedWindows(10))
+        return pairs | tg.GroupByKey() | tg.Map(repr)
 
     step = operator(write, "step", streaming=False)
     times = [(11 if n % 2 else 1) * SECOND for n in range(1400)]

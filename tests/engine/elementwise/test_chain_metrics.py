@@ -1,4 +1,4 @@
-"""Metrics that an author's code updates belong to the step that runs it, however steps are fused."""
+"""Metrics updated by author code belong to the step that runs it, whether steps are fused or not."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ import tidegate as tg
 from tidegate.runners.direct import DirectRunner
 
 
-def tally(amount: int = 1) -> None:
+def count(amount: int = 1) -> None:
     tg.Metrics.counter("mine", "calls").inc(amount)
 
 
 def counted(x: int) -> int:
-    tally()
+    count()
     return x
 
 
 class Counts(tg.DoFn):
     def setup(self) -> None:
-        tally(1_000)
+        count(1_000)
 
     def start_bundle(self) -> None:
-        tally(100)
+        count(100)
 
     def process(self, element: int) -> Iterator[int]:
-        tally()
+        count()
         yield element
-        tally()
+        count()
 
     def finish_bundle(self) -> Iterator[int]:
-        tally(10_000)
+        count(10_000)
         yield 7
-        tally(10_000)
+        count(10_000)
 
     def teardown(self) -> None:
-        tally(100_000)
+        count(100_000)
 
 
 def calls(build: Any, **options: Any) -> dict[str, int]:
-    """How often each step counted."""
+    """The counter of each step."""
     pipeline = tg.Pipeline(DirectRunner(block_size=4), options or None)
     build(pipeline)
     found = pipeline.run().metrics().query("calls", namespace="mine")
@@ -50,7 +50,7 @@ def calls(build: Any, **options: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
-def test_fused_steps_have_counters_of_their_own(checks: str) -> None:
+def test_fused_steps_have_separate_counters(checks: str) -> None:
     def build(p: tg.Pipeline) -> None:
         chain = p | tg.Create(range(6)) | "a" >> tg.Map(counted) | "b" >> tg.Filter(counted)
         chain = chain | "c" >> tg.FlatMap(lambda x: [counted(x), counted(x)]) | "d" >> tg.Map(lambda x: counted(x))
@@ -59,7 +59,7 @@ def test_fused_steps_have_counters_of_their_own(checks: str) -> None:
     assert calls(build, checks=checks) == {"a": 6, "b": 6, "c": 10, "d": 10, "e": 10}
 
 
-def test_steps_after_a_side_exit_have_counters_of_their_own() -> None:
+def test_steps_after_a_side_exit_have_separate_counters() -> None:
     def build(p: tg.Pipeline) -> None:
         chain = p | tg.Create(range(6)) | "a" >> tg.Map(lambda x: tg.TimestampedValue(counted(x), x))
         _ = chain | "b" >> tg.Map(counted) | "c" >> tg.Map(counted)
@@ -76,25 +76,25 @@ def test_every_life_cycle_method_counts_for_its_step() -> None:
 
 class CountingSum(tg.CombineFn[int, int, int]):
     def setup(self) -> None:
-        tally(1_000)
+        count(1_000)
 
     def create_accumulator(self) -> int:
-        tally(100)
+        count(100)
         return 0
 
     def add_input(self, accumulator: int, element: int) -> int:
-        tally()
+        count()
         return accumulator + element
 
     def merge_accumulators(self, accumulators: Iterable[int]) -> int:
         return sum(accumulators)
 
     def extract_output(self, accumulator: int) -> int:
-        tally(10_000)
+        count(10_000)
         return accumulator
 
     def teardown(self) -> None:
-        tally(100_000)
+        count(100_000)
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
@@ -131,7 +131,7 @@ def test_distributions_gauges_and_string_sets_belong_to_their_step() -> None:
     }
 
 
-def test_steps_of_the_same_name_in_composites_have_counters_of_their_own() -> None:
+def test_steps_of_the_same_name_in_different_composites_have_separate_counters() -> None:
     @tg.ptransform_fn
     def twice(pcoll: tg.PCollection[int]) -> tg.PCollection[int]:
         return pcoll | "count" >> tg.Map(counted)

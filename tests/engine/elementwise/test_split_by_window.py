@@ -1,4 +1,4 @@
-"""A block in a few windows is split into one per window: no element is lost, and those of a window keep their order."""
+"""A block in a few windows is split into one per window: no element is lost, and order within a window is kept."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_part_is_in_one_window_and_all_elements_of_a_window_stay_in_order(
     expected: dict[int, list[tuple[int, int]]] = {}
     for value, t in zip(block.values, block.timestamp_column(), strict=True):
         expected.setdefault(bounds(t)[0], []).append((value, t))
-    if len(parts) == 1 and parts[0].span is None:  # splitting did not pay
+    if len(parts) == 1 and parts[0].span is None:  # splitting would not have paid off
         assert parts[0] is block
         assert len(expected) > 1
         return
@@ -64,7 +64,7 @@ def test_many_elements_of_two_windows_become_two_blocks() -> None:
     assert [list(part.values) for part in parts] == [list(range(0, 1200, 2)), list(range(1, 1200, 2))]
 
 
-def test_elements_near_the_ends_of_time_are_split_too() -> None:
+def test_elements_near_the_minimum_and_maximum_timestamp_are_split() -> None:
     bounds = single_window(tg.FixedWindows(10**13))
     assert bounds is not None
     last = 8_999_999_999_999 * SECOND

@@ -1,4 +1,4 @@
-"""Grouping into tables: combining in parts and merging equals combining at once, and panes are emitted in order."""
+"""Grouping into tables: merging partial results equals combining at once, and panes are emitted in order."""
 
 # ruff: noqa: E731
 from __future__ import annotations
@@ -27,21 +27,21 @@ IN_PARTS = [name for name in COMBINERS if name not in ("middle",)]
 
 
 def operator_of(combine: Any, element: Any, phase: Phase) -> Operator:
-    """The operator of one combine, in one of its phases."""
+    """The operator of a combine in the given phase."""
     pipeline = tg.Pipeline()
     _ = pipeline | "in" >> tg.Create([element]) | "combine" >> combine | tg.Map(str)
     found = plan(pipeline.portable(), Traits(parallel=False))
     step = next(step for step in found.steps if step.label == "combine")
-    made = build(replace(step, phase=phase), found, Context(1 << 30, lambda: pytest.fail("nothing is spilled")))
-    made.open()
-    return made
+    operator = build(replace(step, phase=phase), found, Context(1 << 30, lambda: pytest.fail("nothing is spilled")))
+    operator.open()
+    return operator
 
 
 def run(operator: Operator, blocks: Iterable[Block]) -> list[Block]:
-    given_blocks = [made for block in blocks for _, made in operator.process(block, "in")]
-    given_blocks += [made for _, made in operator.finish()]
+    output = [emitted for block in blocks for _, emitted in operator.process(block, "in")]
+    output += [block for _, block in operator.finish()]
     operator.close()
-    return given_blocks
+    return output
 
 
 def values(blocks: Iterable[Block]) -> list[Any]:
@@ -98,13 +98,13 @@ def test_parts_merged_per_element_equal_combining_at_once(name: str) -> None:
 @example([1.0, math.nan, 0.0, 5.0], 2, min)
 @example([math.inf, 1.0, math.nan, 2.0, 1.5], 2, max)
 @example([0.1] * 10, 3, sum)
-def test_floats_are_combined_in_order_wherever_blocks_end(numbers: list[float], size: int, combiner: Any) -> None:
+def test_floats_are_combined_in_order_across_blocks(numbers: list[float], size: int, combiner: Any) -> None:
     blocks = [Block(numbers[start : start + size]) for start in range(0, len(numbers), size)]
-    cut = values(run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), blocks))
+    in_blocks = values(run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), blocks))
     at_once = values(
         run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), [Block([number]) for number in numbers])
     )
-    assert str(cut) == str(at_once)
+    assert str(in_blocks) == str(at_once)
     keyed = [Block([("a", number) for number in block.values]) for block in blocks]
     per_key = values(run(operator_of(tg.CombinePerKey(combiner), ("a", 1.0), "whole"), keyed))
     assert str([value for _, value in per_key]) == str(at_once)
@@ -133,13 +133,13 @@ def test_windows_are_emitted_by_their_ends_and_keys_by_first_arrival() -> None:
 
 def test_empty_input_gives_no_groups_and_the_default_of_a_combine() -> None:
     def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
-        none = p | tg.Create([])
+        empty = p | tg.Create([])
         return {
-            "group": none | tg.GroupByKey(),
-            "sum": none | tg.CombineGlobally(sum),
-            "min": none | tg.CombineGlobally(min),
-            "plain": none | tg.CombineGlobally(math.fsum),
-            "without": none | "without" >> tg.CombineGlobally(len).without_defaults(),
+            "group": empty | tg.GroupByKey(),
+            "sum": empty | tg.CombineGlobally(sum),
+            "min": empty | tg.CombineGlobally(min),
+            "plain": empty | tg.CombineGlobally(math.fsum),
+            "without": empty | "without" >> tg.CombineGlobally(len).without_defaults(),
         }
 
     found = collect(write)
@@ -154,13 +154,15 @@ def test_empty_input_gives_no_groups_and_the_default_of_a_combine() -> None:
 
 
 def test_extra_arguments_of_a_combine_reach_its_function() -> None:
-    def over(numbers: list[int], least: int, *, weight: int) -> int:
-        return weight * sum(number for number in numbers if number > least)
+    def weighted_sum(numbers: list[int], threshold: int, *, weight: int) -> int:
+        return weight * sum(number for number in numbers if number > threshold)
 
     def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         return {
-            "per key": p | "a" >> tg.Create([("a", 1), ("a", 5), ("b", 7)]) | tg.CombinePerKey(over, 3, weight=2),
-            "globally": p | "b" >> tg.Create([1, 5, 7]) | tg.CombineGlobally(over, 3, weight=2),
+            "per key": p
+            | "a" >> tg.Create([("a", 1), ("a", 5), ("b", 7)])
+            | tg.CombinePerKey(weighted_sum, 3, weight=2),
+            "globally": p | "b" >> tg.Create([1, 5, 7]) | tg.CombineGlobally(weighted_sum, 3, weight=2),
         }
 
     found = collect(write)
@@ -169,7 +171,7 @@ def test_extra_arguments_of_a_combine_reach_its_function() -> None:
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.integers(-5, 20), min_size=1), min_size=1, max_size=4))
-def test_partial_results_merge_alike_as_columns_and_as_tuples(parts: list[dict[int, int]]) -> None:
+def test_partial_results_merge_equally_as_columns_and_as_tuples(parts: list[dict[int, int]]) -> None:
     def merged(blocks: list[Any]) -> list[Any]:
         operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
         return values(run(operator, [Block(block) for block in blocks]))

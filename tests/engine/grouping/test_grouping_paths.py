@@ -1,4 +1,4 @@
-"""The paths of a grouping give equal results wherever there is a choice."""
+"""All paths of a grouping give equal results."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def operator(
     assigns: bool = False,
     ordered: bool = False,
 ) -> Operator:
-    """The operator that the engine builds for one grouping; with `assigns`, its own loop assigns windows."""
+    """The operator that the engine builds for a grouping; with `assigns`, its loop also assigns windows."""
     nodes: tuple[Any, ...] = (node,)
     if assigns:
         nodes = (
@@ -87,17 +87,17 @@ def grouping(name: str) -> Any:
     return group() if combiner is None else combine(combiner)
 
 
-class Derives(EventDriver):
-    """Feeds blocks whose windows derive from the timestamps."""
+class DerivingDriver(EventDriver):
+    """Feeds blocks whose windows are derived from the timestamps."""
 
     assigner: Any = None
 
-    def flush(self, waiting: list[Any]) -> list[Any]:
-        if not waiting:
+    def flush(self, pending: list[Any]) -> list[Any]:
+        if not pending:
             return []
         self.restart_operator()
-        block = elements_block(waiting)
-        waiting.clear()
+        block = elements_block(pending)
+        pending.clear()
         column = DerivedFrom(self.assigner)
         return read(self.operator.process(Block(block.values, block.timestamps, column), "in"))
 
@@ -138,12 +138,12 @@ def test_tables_fired_by_the_watermark_give_the_panes_of_the_general_path(
         return operator("window_major", grouping(name), strategy, ctx, assigns=assigns and derived)
 
     ctx = context()
-    drive = (Derives if derived else EventDriver)(make(), cuts, make if restart else None)
+    drive = (DerivingDriver if derived else EventDriver)(make(), cuts, make if restart else None)
     if derived:
         drive.assigner = strategy.assigner if not assigns else ASSIGNERS["global"]  # type: ignore[attr-defined]
     assert drive.run(events) == expected
     assert dropped(drive.operator) == len(model.late)
-    general = (Derives if derived else EventDriver)(operator("general", grouping(name), strategy), cuts)
+    general = (DerivingDriver if derived else EventDriver)(operator("general", grouping(name), strategy), cuts)
     if derived:
         general.assigner = strategy.assigner  # type: ignore[attr-defined]
     assert general.run(events) == expected
@@ -151,7 +151,7 @@ def test_tables_fired_by_the_watermark_give_the_panes_of_the_general_path(
 
 @settings(max_examples=60)
 @given(fired_on_time(), st.sampled_from(["sum", "max", "mean", "list"]))
-def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case: Any, name: str) -> None:
+def test_partial_results_emitted_before_each_control_event_merge_to_the_same_panes(case: Any, name: str) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
     node = grouping(name)
@@ -172,24 +172,24 @@ def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case
     assert sorted(out, key=repr) == sorted(expected, key=repr)
 
 
-def test_partial_results_of_very_many_keys_leave_before_their_bundle_ends() -> None:
+def test_partial_results_of_very_many_keys_are_emitted_before_the_end_of_the_bundle() -> None:
     strategy = WindowingStrategy(ASSIGNERS["fixed"], DefaultTrigger(), DISCARDING)
     parts = operator("window_major", grouping("sum"), strategy, phase="parts")
     (window,) = assign(strategy.assigner)(0, None)
     keys = iter(range(2 * MAX_BUNDLE_ENTRIES))
-    left: list[int] = []
-    while some := list(islice(keys, 1000)):
-        for _, emitted in parts.process(Block([(key, 1) for key in some], 0, Same((window,))), "in"):
-            left += [key for key, _ in emitted.values]
-        assert some[-1] + 1 - len(left) < MAX_BUNDLE_ENTRIES
-    assert len(left) >= MAX_BUNDLE_ENTRIES
-    left += [key for _, emitted in parts.finish_bundle() for key, _ in emitted.values]
-    assert left == list(range(2 * MAX_BUNDLE_ENTRIES))
+    emitted_keys: list[int] = []
+    while batch := list(islice(keys, 1000)):
+        for _, emitted in parts.process(Block([(key, 1) for key in batch], 0, Same((window,))), "in"):
+            emitted_keys += [key for key, _ in emitted.values]
+        assert batch[-1] + 1 - len(emitted_keys) < MAX_BUNDLE_ENTRIES
+    assert len(emitted_keys) >= MAX_BUNDLE_ENTRIES
+    emitted_keys += [key for _, emitted in parts.finish_bundle() for key, _ in emitted.values]
+    assert emitted_keys == list(range(2 * MAX_BUNDLE_ENTRIES))
 
 
 @settings(max_examples=60)
 @given(fired_on_time(), st.sampled_from(["sum", "mean", "list", "max"]), st.booleans())
-def test_the_watermark_fires_a_combine_without_keys_too(case: Any, name: str, restart: bool) -> None:
+def test_the_watermark_fires_a_combine_without_keys(case: Any, name: str, restart: bool) -> None:
     strategy, events, _ = case
     combiner, result, identity = RESULTS[name]
     node = combine(combiner, key="none")
@@ -220,10 +220,10 @@ def test_a_global_combine_of_empty_input_emits_its_default_once_when_input_ends(
     ((_, block),) = op.on_watermark(MAX_MICROS)
     assert (block.values, block.timestamps) == ([0], MAX_MICROS - 1)
     assert not list(op.finish())
-    fed = operator(path, combine(sum, key="none", default=True), strategy)
-    list(fed.process(Block([1, 2]), "in"))
-    assert [block.values for _, block in fed.on_watermark(MAX_MICROS)] == [[3]]
-    assert not list(fed.finish())
+    with_input = operator(path, combine(sum, key="none", default=True), strategy)
+    list(with_input.process(Block([1, 2]), "in"))
+    assert [block.values for _, block in with_input.on_watermark(MAX_MICROS)] == [[3]]
+    assert not list(with_input.finish())
 
 
 # ---- bounded input
@@ -254,12 +254,12 @@ def bounded(draw: Any, names: tuple[str, ...]) -> tuple[WindowingStrategy, list[
 
 @settings(max_examples=150)
 @given(bounded(("sessions", "gaps")), st.sampled_from(sorted(RESULTS)), st.booleans())
-def test_sessions_cut_in_sorted_order_are_those_of_the_general_path(case: Any, name: str, derived: bool) -> None:
+def test_sessions_from_sorted_timestamps_equal_those_of_the_general_path(case: Any, name: str, derived: bool) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
     drive: Any = EventDriver(operator("sessions", grouping(name), strategy), cuts)
     if derived and not element_dependent(strategy.assigner):
-        drive = Derives(operator("sessions", grouping(name), strategy), cuts)
+        drive = DerivingDriver(operator("sessions", grouping(name), strategy), cuts)
         drive.assigner = strategy.assigner
     expected = WindowReferenceModel(strategy, result, identity).run(events)
     assert drive.run(events) == expected
@@ -284,7 +284,7 @@ def test_blocks_with_derived_windows_and_with_explicit_ones_may_alternate(case: 
 
 @settings(max_examples=80)
 @given(bounded(("sessions", "gaps")), st.sampled_from(["sum", "mean", "max"]))
-def test_sessions_combined_in_parts_are_the_same_sessions(case: Any, name: str) -> None:
+def test_sessions_combined_in_parts_are_merged_to_the_same_sessions(case: Any, name: str) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
     node = grouping(name)
@@ -343,7 +343,7 @@ def ordered(draw: Any) -> tuple[WindowingStrategy, list[Any], frozenset[int]]:
 
 
 def in_order(events: list[Any]) -> list[Any]:
-    """The elements grouped by key, and each key's by timestamp."""
+    """Sort the elements by key, and within a key by timestamp."""
     keys = dict.fromkeys(event[1] for event in events[:-1])
     return [
         *[event for key in keys for event in sorted((e for e in events[:-1] if e[1] == key), key=lambda e: e[3])],
@@ -353,7 +353,7 @@ def in_order(events: list[Any]) -> list[Any]:
 
 @settings(max_examples=150)
 @given(ordered(), st.sampled_from(sorted(RESULTS)), st.sampled_from([1, 3, 4096]))
-def test_bounded_elements_are_presented_per_key_in_timestamp_order(case: Any, name: str, size: int) -> None:
+def test_bounded_elements_are_processed_per_key_in_timestamp_order(case: Any, name: str, size: int) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
     op = operator("general", grouping(name), strategy, context(block_size=size), ordered=True)

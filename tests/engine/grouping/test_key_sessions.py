@@ -1,4 +1,4 @@
-"""The sessions of a key are the same in whatever order elements arrive: intervals that overlap have merged."""
+"""The sessions of a key: overlapping intervals are merged in any order of arrival."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ELEMENTS = st.lists(st.tuples(st.integers(0, 100), st.integers(1, 12)), min_size
 
 
 def merged(elements: list[tuple[int, int]]) -> list[Session]:
-    """The sessions of (start, length), with how many elements each has."""
+    """Merge intervals (start, length) into sessions with their numbers of elements."""
     sessions: list[Session] = []
     for start, length in sorted(elements):
         if sessions and start < sessions[-1][1]:
@@ -25,7 +25,7 @@ def merged(elements: list[tuple[int, int]]) -> list[Session]:
 
 
 def added(elements: list[tuple[int, int]]) -> tuple[KeySessions, int]:
-    """The sessions after adding the elements in order, and their number as `add` has reported it."""
+    """Add the elements in order; return the sessions, and their number according to the results of `add`."""
     (start, length), *others = elements
     sessions, n = KeySessions(start, start + length, 1, number=0), 1
     for start, length in others:
@@ -51,7 +51,7 @@ def test_an_interval_overlaps_the_sessions_that_it_would_merge_with(
 
 
 @given(ELEMENTS, st.integers(-5, 120))
-def test_ended_sessions_are_removed_but_for_the_newest(elements: list[tuple[int, int]], watermark: int) -> None:
+def test_ended_sessions_are_removed_except_the_newest(elements: list[tuple[int, int]], watermark: int) -> None:
     sessions, _ = added(elements)
     *older, newest = sessions.to_list()
     assert sessions.pop_older(watermark) == [s for s in older if s[1] <= watermark]

@@ -1,4 +1,4 @@
-"""Sessions cut from arrays equal those cut key by key, wherever 64 bits are enough for the times."""
+"""Sessions computed from arrays equal those computed by key, as long as 64 bits are enough for the times."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def added(blocks: list[list[tuple[Any, int]]]) -> tuple[SessionTimes, dict[Any, 
 
 
 @given(st.lists(st.lists(st.tuples(KEYS, NEAR)), min_size=1).filter(any), st.integers(1, 30))
-def test_sessions_cut_from_arrays_equal_those_cut_key_by_key(blocks: list[list[tuple[Any, int]]], gap: int) -> None:
+def test_sessions_from_arrays_equal_those_computed_by_key(blocks: list[list[tuple[Any, int]]], gap: int) -> None:
     times, by_key = added(blocks)
     found = times.drain_sessions(gap)
     assert found is not None
@@ -48,8 +48,8 @@ def test_times_too_far_apart_are_returned_in_the_order_of_their_arrival(
     times, by_key = added(blocks)
     found = times.drain_sessions(gap)
     if found is None:
-        every = [t for block in blocks for _, t in block]
-        assert max(every) - min(every) >= 2**62 or max(every) + gap > MAX_MICROS or gap >= 2**62
+        all_times = [t for block in blocks for _, t in block]
+        assert max(all_times) - min(all_times) >= 2**62 or max(all_times) + gap > MAX_MICROS or gap >= 2**62
         assert times.drain() == by_key
         assert not times.numbers
     else:
@@ -64,7 +64,7 @@ def test_many_keys_over_a_long_time_are_sorted_by_two_columns() -> None:
     assert found[1] == count_sessions(by_key, 4)
 
 
-def test_a_key_that_cannot_be_hashed_is_refused_and_leaves_the_other_times_as_they_were() -> None:
+def test_an_unhashable_key_is_refused_without_effect_on_the_times_of_other_keys() -> None:
     times, by_key = added([[("a", 1), ("b", 2)]])
     with pytest.raises(TypeError):
         times.add(["c", []], [3, 4])

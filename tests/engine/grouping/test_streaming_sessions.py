@@ -1,4 +1,4 @@
-"""Sessions fired by the watermark emit the panes of the general path; their state is restored, rescaled and evicted."""
+"""Sessions fired by the watermark emit the panes of the general path, also restored, rescaled and evicted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.engine import test_rescale
-from tests.engine.grouping.test_grouping_paths import BARE, Derives, dropped, grouping, operator
+from tests.engine.grouping.test_grouping_paths import BARE, DerivingDriver, dropped, grouping, operator
 from tests.engine.state import test_tiered
 from tests.engine.test_rescale import Make, as_events
 from tests.support.window_operators import (
@@ -42,7 +42,7 @@ NAMES = ["count", *sorted(RESULTS)]
     autouse=True,
 )
 def buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limits that decide how many timestamps are buffered before they are added to sessions."""
+    """Set the limits of timestamps that are buffered before they are added to sessions."""
     for name, n in zip(("_MAX_BUFFERED", "_MIN_TIMES_PER_KEY", "_BLOCKS_UNBUFFERED"), request.param, strict=True):
         monkeypatch.setattr(streaming, name, n)
 
@@ -62,8 +62,8 @@ def node_of(name: str) -> Any:
     return combine(len) if name == "count" else grouping(name)
 
 
-def derives(strategy: WindowingStrategy, operator: Operator) -> Operator:
-    """The operator, fed with blocks whose windows derive from the timestamps."""
+def with_derived_windows(strategy: WindowingStrategy, operator: Operator) -> Operator:
+    """Make the operator process blocks whose windows are derived from the timestamps."""
     process = operator.process
     column = DerivedFrom(strategy.assigner)
     operator.process = lambda block, collection: process(  # type: ignore[method-assign]
@@ -86,7 +86,7 @@ def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
     def make() -> Operator:
         return operator("live_sessions", node_of(name), strategy, ctx)
 
-    kind = Derives if derived and not element_dependent(strategy.assigner) else EventDriver
+    kind = DerivingDriver if derived and not element_dependent(strategy.assigner) else EventDriver
     drive = kind(make(), cuts, make if restart else None)
     drive.assigner = strategy.assigner  # type: ignore[attr-defined]
     assert drive.run(events) == expected
@@ -102,7 +102,7 @@ def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
 def test_blocks_with_derived_windows_and_with_explicit_ones_may_alternate(case: Case, every: int) -> None:
     strategy, events, _ = case
     op = operator("live_sessions", combine(len), strategy)
-    drives = [EventDriver(op, frozenset(range(99))), Derives(op, frozenset(range(99)))]
+    drives = [EventDriver(op, frozenset(range(99))), DerivingDriver(op, frozenset(range(99)))]
     drives[1].assigner = strategy.assigner  # type: ignore[attr-defined]
     out: list[Any] = []
     for i, event in enumerate(events):
@@ -110,7 +110,7 @@ def test_blocks_with_derived_windows_and_with_explicit_ones_may_alternate(case: 
     assert out == WindowReferenceModel(strategy, len, True).run(events)
 
 
-def test_an_element_whose_own_session_has_ended_is_not_late_if_it_overlaps_a_later_one() -> None:
+def test_an_element_before_the_watermark_is_not_late_if_it_overlaps_a_later_session() -> None:
     strategy = WindowingStrategy(Sessions(micros(10)))
     op = operator("live_sessions", combine(len), strategy)
     windows = DerivedFrom(strategy.assigner)
@@ -149,10 +149,10 @@ def test_the_watermark_visits_no_key_whose_sessions_have_not_ended(monkeypatch: 
     op: Any = operator("live_sessions", combine(sum), strategy)
     windows = DerivedFrom(strategy.assigner)
     visited: list[Any] = []
-    passed = KeyWakeups.pop_until
+    original = KeyWakeups.pop_until
 
     def recording(self: KeyWakeups, now: int) -> list[Any]:
-        found = passed(self, now)
+        found = original(self, now)
         visited.extend(found)
         return found
 
@@ -170,26 +170,26 @@ def test_the_watermark_visits_no_key_whose_sessions_have_not_ended(monkeypatch: 
 
 
 @st.composite
-def made(draw: Any) -> tuple[Make, list[Any]]:
+def operators_and_events(draw: Any) -> tuple[Make, list[Any]]:
     strategy, events, _ = draw(sessions_on_time())
     name = draw(st.sampled_from(NAMES))
-    plain = element_dependent(strategy.assigner) or draw(st.booleans())
+    element_windows = element_dependent(strategy.assigner) or draw(st.booleans())
 
     def make() -> Operator:
         op = operator("live_sessions", node_of(name), strategy)
-        return op if plain else derives(strategy, op)
+        return op if element_windows else with_derived_windows(strategy, op)
 
     return make, as_events(events)
 
 
 @settings(max_examples=80, deadline=None)
-@given(made(), test_rescale.ats, test_rescale.sizes)
+@given(operators_and_events(), test_rescale.ats, test_rescale.sizes)
 def test_sessions_can_be_restored_by_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
     assert test_rescale.run_rescaled(*case, at, sizes) == test_rescale.run_alone(*case)
 
 
 @settings(max_examples=80, deadline=None)
-@given(made(), test_rescale.some_places)
+@given(operators_and_events(), test_rescale.some_places)
 def test_sessions_can_be_restored_from_incremental_snapshots(case: Any, places: frozenset[int]) -> None:
     from_incremental, from_full = test_rescale.runs_from_snapshots(*case, places)
     assert from_incremental == from_full
@@ -197,10 +197,8 @@ def test_sessions_can_be_restored_from_incremental_snapshots(case: Any, places: 
 
 @pytest.mark.parametrize("batch", [1, 1 << 14], ids=["one at a time", "all"])
 @settings(max_examples=80, deadline=None)
-@given(case=made(), budget=test_tiered.budgets, evictions=test_tiered.evictions)
-def test_sessions_of_evicted_keys_fire_all_the_same(
-    batch: int, case: Any, budget: int, evictions: frozenset[int]
-) -> None:
+@given(case=operators_and_events(), budget=test_tiered.budgets, evictions=test_tiered.evictions)
+def test_sessions_of_evicted_keys_fire(batch: int, case: Any, budget: int, evictions: frozenset[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate.runners.engine.state.tiered.BATCH", batch)
         found, expected = test_tiered.tiered_and_resident_runs(*case, budget, evictions)
@@ -219,21 +217,21 @@ ACTS = st.lists(
 
 
 @given(ACTS, st.integers(1, 20))
-def test_keys_wake_up_when_their_instant_has_passed(acts: list[tuple[str, str, int]], width: int) -> None:
+def test_keys_wake_up_when_their_instantis_reached(acts: list[tuple[str, str, int]], width: int) -> None:
     wakeups = KeyWakeups(width)
-    filed: dict[str, int] = {}
-    for act, key, at in acts:
+    expected: dict[str, int] = {}
+    for act, key, instant in acts:
         match act:
             case "set":
-                wakeups.set(key, at)
-                filed[key] = min(at, filed.get(key, at))
+                wakeups.set(key, instant)
+                expected[key] = min(instant, expected.get(key, instant))
             case "forget":
                 wakeups.remove(key)
-                filed.pop(key, None)
+                expected.pop(key, None)
             case _:
-                found = wakeups.pop_until(at)
-                assert sorted(found) == sorted(key for key, instant in filed.items() if instant <= at)
+                found = wakeups.pop_until(instant)
+                assert sorted(found) == sorted(key for key, t in expected.items() if t <= instant)
                 for key in found:
-                    del filed[key]
+                    del expected[key]
     wakeups.clear()
     assert wakeups.pop_until(100) == []

@@ -1,4 +1,4 @@
-"""The memory gauge: when it samples, and when it finds a table too large."""
+"""The memory gauge: when it takes samples, and when it reports that a table is too large."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_
 
 
 def sampled_after(blocks: int) -> list[int]:
-    """After which of so many blocks a gauge takes samples."""
-    taken: list[int] = []
-    at = 0
-    gauge = MemoryGauge(1, estimate=lambda: 0, sample=lambda: taken.append(at))
+    """The numbers of the blocks, out of `blocks`, after which a gauge takes a sample."""
+    sampled: list[int] = []
+    current = 0
+    gauge = MemoryGauge(1, estimate=lambda: 0, sample=lambda: sampled.append(current))
     for block in range(1, blocks + 1):
-        at = block
+        current = block
         gauge.block_added()
-    return taken
+    return sampled
 
 
-def test_samples_are_taken_ever_more_rarely_and_then_at_even_distances() -> None:
+def test_samples_are_taken_at_powers_of_two_and_then_at_even_intervals() -> None:
     assert sampled_after(300) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
     assert sampled_after(800)[-3:] == [512, 640, 768]
 
 
-def test_a_table_that_grows_is_found_too_large_within_eight_blocks() -> None:
+def test_a_growing_table_is_reported_as_too_large_within_eight_blocks() -> None:
     size = 0
     gauge = MemoryGauge(1_000, estimate=lambda: size, sample=lambda: None)
     for block in range(1, 201):
@@ -31,14 +31,14 @@ def test_a_table_that_grows_is_found_too_large_within_eight_blocks() -> None:
     assert 1_000 < size <= 1_080
 
 
-def test_a_large_block_is_checked_at_once() -> None:
+def test_large_blocks_are_checked_immediately() -> None:
     gauge = MemoryGauge(10, estimate=lambda: 11, sample=lambda: None)
     assert [gauge.block_added() for _ in range(7)] == [True, True, False, True, False, False, False]
     gauge = MemoryGauge(10, estimate=lambda: 11, sample=lambda: None)
     assert all(gauge.block_added(large=True) for _ in range(7))
 
 
-def test_an_estimate_over_the_budget_counts_only_if_it_still_is_after_a_recount() -> None:
+def test_an_estimate_over_the_budget_is_reported_only_if_a_recount_confirms_it() -> None:
     size = 2_000
 
     def recount() -> None:
@@ -50,7 +50,7 @@ def test_an_estimate_over_the_budget_counts_only_if_it_still_is_after_a_recount(
     assert size == 500
 
 
-def test_a_sample_of_a_table_has_its_oldest_and_its_newest_entries() -> None:
+def test_a_sample_of_a_table_consists_of_its_oldest_and_newest_entries() -> None:
     entries = oldest_and_newest(dict.fromkeys(range(100)))
     assert {key for key, _ in entries} == {*range(16), *range(84, 100)}
     assert mean_size([]) == 0

@@ -1,4 +1,4 @@
-"""Groupings and combines that outgrow their memory budget give what they give in memory, and leave nothing behind."""
+"""Groupings and combines over their memory budget give the same results as in memory, and leave no files behind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TINY = "1KB"
 def grouped(
     pairs: list[Any], combiner: Any = None, budget: str | None = TINY, block_size: int = 50, windows: Any = None
 ) -> tuple[list[Any], int]:
-    """The result of grouping or combining `pairs`, and the number of spills."""
+    """The groups or combined values of `pairs`, and the number of spills."""
 
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         source = p | tg.Create(pairs)
@@ -35,7 +35,7 @@ def grouped(
 
     options = {"memory_budget": budget} if budget else {}
     found = collect(build, DirectRunner(block_size=block_size), options)
-    return [(seen.value, seen.window) for seen in found.seen["out"]], found.result.metrics().counter("spills")
+    return [(element.value, element.window) for element in found.seen["out"]], found.result.metrics().counter("spills")
 
 
 def by_key(results: list[Any]) -> dict[Any, Any]:
@@ -45,30 +45,30 @@ def by_key(results: list[Any]) -> dict[Any, Any]:
 PAIRS = [(f"key {n * 7919 % 613}", n) for n in range(20_000)]
 
 
-def test_a_spilled_grouping_holds_all_values_of_each_key_in_order() -> None:
+def test_a_spilled_grouping_has_all_values_of_each_key_in_order() -> None:
     found, spills = grouped(PAIRS)
     assert spills > 10
-    whole, none = grouped(PAIRS, budget=None)
-    assert none == 0
-    assert len(found) == len(whole) == 613
-    assert by_key(found) == by_key(whole)
+    in_memory, no_spills = grouped(PAIRS, budget=None)
+    assert no_spills == 0
+    assert len(found) == len(in_memory) == 613
+    assert by_key(found) == by_key(in_memory)
 
 
 @pytest.mark.parametrize("name", COMBINERS)
-def test_a_spilled_combine_gives_what_it_gives_in_memory(name: str) -> None:
+def test_a_spilled_combine_gives_the_same_results_as_in_memory(name: str) -> None:
     pairs = [(n * 31 % 2_003, n % 17) for n in range(12_000)]
     found, spills = grouped(pairs, COMBINERS[name].make())
     assert spills > 1
     assert by_key(found) == by_key(grouped(pairs, COMBINERS[name].make(), budget=None)[0])
 
 
-def test_a_plain_callable_gets_a_list_though_its_values_were_spilled() -> None:
+def test_a_plain_callable_gets_a_list_of_spilled_values() -> None:
     found, spills = grouped([("a", n) for n in range(20_000)], lambda values: (type(values), values[7], len(values)))
     assert spills > 1
     assert [value for value, _ in found] == [("a", (list, 7, 20_000))]
 
 
-def test_windows_are_kept_apart_when_they_are_spilled() -> None:
+def test_spilled_windows_stay_separate() -> None:
     stamped = [tg.TimestampedValue((n % 5, n), n % 100) for n in range(10_000)]
     found, spills = grouped(stamped, windows=tg.FixedWindows(10))
     assert spills > 1
@@ -76,7 +76,7 @@ def test_windows_are_kept_apart_when_they_are_spilled() -> None:
     assert len(found) == 50
 
 
-def test_keys_that_are_equal_meet_though_they_were_spilled_apart() -> None:
+def test_equal_keys_in_different_spilled_runs_are_grouped() -> None:
     pairs: list[Any] = [((1, True, 1.0)[n % 3], 1) for n in range(6_000)] + [(n, 1) for n in range(2, 3_000)]
     found, spills = grouped(pairs, sum)
     assert spills > 1
@@ -86,7 +86,7 @@ def test_keys_that_are_equal_meet_though_they_were_spilled_apart() -> None:
 
 @pytest.mark.parametrize("budget", ["1", "1KB"])
 @pytest.mark.parametrize("combiner", [None, sum])
-def test_the_windows_of_each_key_come_in_their_order_though_they_were_spilled(budget: str, combiner: Any) -> None:
+def test_spilled_windows_of_each_key_are_emitted_in_order(budget: str, combiner: Any) -> None:
     backwards = [tg.TimestampedValue((n % 5, n), 99 - n % 100) for n in range(4_000)]
     backwards += [tg.TimestampedValue((3, n), 45) for n in range(4_000)]
     found, spills = grouped(backwards, combiner, budget, windows=tg.FixedWindows(10))
@@ -95,11 +95,11 @@ def test_the_windows_of_each_key_come_in_their_order_though_they_were_spilled(bu
         assert [window.start for (k, _), window in found if k == key] == [tg.Timestamp(t) for t in range(0, 100, 10)]
 
 
-def test_a_spilled_run_is_the_same_twice() -> None:
+def test_spilling_is_deterministic() -> None:
     assert grouped(PAIRS)[0] == grouped(PAIRS)[0]
 
 
-def test_values_of_a_key_too_large_for_memory_are_streamed_and_can_be_gone_through_twice() -> None:
+def test_values_of_a_key_too_large_for_memory_are_streamed_and_can_be_iterated_twice() -> None:
     def twice(pair: Any) -> Any:
         key, values = pair
         return key, type(values).__name__, sum(values), sum(values), len(values), values[0], values[-1], values[5:8]
@@ -116,7 +116,7 @@ def test_values_of_a_key_too_large_for_memory_are_streamed_and_can_be_gone_throu
     ]
 
 
-def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_path: Path) -> None:
+def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_a_list(tmp_path: Path) -> None:
     values = list(range(1_000))
     spill = Spill(lambda: tmp_path, True, lambda pair: pair, 500, value_size=28)
     for start in range(0, 1_000, 100):
@@ -126,7 +126,7 @@ def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_pa
     assert isinstance(spilled, SpilledValues)
     assert spilled == values
     assert not spilled == values[:-1]  # noqa: SIM201
-    assert [spilled[at] for at in (0, 99, 100, 999, -1, -1_000)] == [values[at] for at in (0, 99, 100, 999, -1, -1_000)]
+    assert [spilled[i] for i in (0, 99, 100, 999, -1, -1_000)] == [values[i] for i in (0, 99, 100, 999, -1, -1_000)]
     assert spilled[10:250:7] == values[10:250:7]
     assert spilled[::-1] == values[::-1]
     assert spilled[5:5] == []
@@ -141,18 +141,18 @@ def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_pa
     assert (type(copy), copy) == (list, values)
 
 
-def test_what_is_spilled_is_the_users_alone_under_any_umask(tmp_path: Path) -> None:
-    before = os.umask(0)
+def test_spilled_files_are_readable_by_the_user_alone_under_any_umask(tmp_path: Path) -> None:
+    umask = os.umask(0)
     try:
         spill = Spill(lambda: tmp_path, True, lambda pair: pair, 500, value_size=28)
         spill.write(None, {"a": list(range(100))})
     finally:
-        os.umask(before)
+        os.umask(umask)
     (path,) = tmp_path.iterdir()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_partitions_that_are_still_too_large_are_cut_again(tmp_path: Path) -> None:
+def test_partitions_that_are_still_too_large_are_partitioned_again(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path, True, lambda pair: pair, 1_000, value_size=28)
     for start in range(0, 10_000, 1_000):
         spill.write(None, {key: [key] for key in range(start, start + 1_000)})
@@ -164,7 +164,7 @@ def test_partitions_that_are_still_too_large_are_cut_again(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_many_huge_keys_keep_their_values_apart(tmp_path: Path) -> None:
+def test_values_of_many_huge_keys_stay_separate(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path, True, lambda pair: pair, 3_000, value_size=28)
     for start in range(0, 600, 20):
         spill.write(None, {key: list(range(start, start + 20)) for key in range(150)})
@@ -181,34 +181,36 @@ def test_many_huge_keys_keep_their_values_apart(tmp_path: Path) -> None:
     ),
     st.integers(1, 5_000),
 )
-def test_what_is_written_comes_back(tables: list[dict[int, list[int]]], budget: int) -> None:
+def test_spilled_tables_are_read_back(tables: list[dict[int, list[int]]], budget: int) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as directory:
         spill = Spill(lambda: Path(directory), True, lambda pair: pair, budget, value_size=28)
-        wanted: dict[int, list[int]] = {}
+        expected_values: dict[int, list[int]] = {}
         for table in tables:
             for key, values in table.items():
-                wanted.setdefault(key, []).extend(values)
+                expected_values.setdefault(key, []).extend(values)
             spill.write(None, {key: list(values) for key, values in table.items()})
         found = [(key, list(values)) for _, table in spill.drain() for key, values in table.items()]
-    assert len(found) == len(wanted)
-    assert dict(found) == wanted
+    assert len(found) == len(expected_values)
+    assert dict(found) == expected_values
 
 
 @settings(max_examples=30)
 @given(pipelines(elements=60), st.sampled_from([1, 3, 7]))
-def test_a_pipeline_without_memory_gives_what_the_model_gives(description: Description, block_size: int) -> None:
+def test_a_pipeline_that_always_spills_gives_the_results_of_the_model(
+    description: Description, block_size: int
+) -> None:
     found = run(description, DirectRunner(block_size=block_size), {"memory_budget": 1})
     assert outcome(description, found) == expected(description)
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nothing_is_left_in_the_temporary_directory(tmp_path: Path, fails: bool) -> None:
+def test_no_file_is_left_in_the_temporary_directory(tmp_path: Path, fails: bool) -> None:
     pipeline = tg.Pipeline(DirectRunner(block_size=50), {"memory_budget": TINY, "temp_dir": str(tmp_path)})
     groups = pipeline | tg.Create(PAIRS) | tg.GroupByKey()
-    seen = groups | tg.Map(lambda pair: len(list(tmp_path_of(str(tmp_path)))))
-    _ = seen | tg.Map(lambda n: 1 // (0 if fails else n))
+    file_counts = groups | tg.Map(lambda pair: len(list(spilled_files(str(tmp_path)))))
+    _ = file_counts | tg.Map(lambda n: 1 // (0 if fails else n))
     if fails:
         with pytest.raises(tg.UserCodeError, match="ZeroDivisionError"):
             pipeline.run()
@@ -217,18 +219,20 @@ def test_nothing_is_left_in_the_temporary_directory(tmp_path: Path, fails: bool)
     assert list(tmp_path.iterdir()) == []
 
 
-def tmp_path_of(path: str) -> Iterable[Path]:
+def spilled_files(path: str) -> Iterable[Path]:
     found = list(Path(path).iterdir())
-    assert found, "the spilled runs are not where they were asked for"
+    assert found, "no runs have been spilled to temp_dir"
     return found
 
 
-def test_nothing_is_written_while_there_is_memory(tmp_path: Path) -> None:
-    def look(pair: Any) -> int:
+def test_nothing_is_written_within_the_memory_budget(tmp_path: Path) -> None:
+    def count_files(pair: Any) -> int:
         return len(list(Path(str(tmp_path)).iterdir()))
 
     found = collect(
-        lambda p: {"out": p | tg.Create(PAIRS) | tg.GroupByKey() | tg.Map(look)}, None, {"temp_dir": str(tmp_path)}
+        lambda p: {"out": p | tg.Create(PAIRS) | tg.GroupByKey() | tg.Map(count_files)},
+        None,
+        {"temp_dir": str(tmp_path)},
     )
     assert set(found.values("out")) == {0}
 
@@ -249,7 +253,7 @@ def failing(combiner: Any, pairs: list[Any]) -> str:
     return str(raised.value)
 
 
-def test_accumulators_that_can_not_be_spilled_name_the_step() -> None:
+def test_an_accumulator_that_cannot_be_pickled_is_an_error_that_names_the_step() -> None:
     message = failing(Unpicklable(), [(n, 1) for n in range(1_000)])
     assert "can't be sent between steps" in message
     assert "in step 'combine', applied at " in message
@@ -260,20 +264,20 @@ class Unmergeable(SumOfSquares):
         raise OSError("disk full")
 
 
-def test_a_merge_that_fails_when_spilled_runs_meet_names_step_and_method() -> None:
+def test_a_failing_merge_of_spilled_runs_is_an_error_that_names_step_and_method() -> None:
     message = failing(Unmergeable(), [(n % 500, 1) for n in range(20_000)])
     assert message.startswith("OSError: disk full\n  in step 'combine', applied at ")
     assert message.endswith("\n  while calling Unmergeable.merge_accumulators")
 
 
-def test_a_key_without_encoding_is_refused_when_it_is_spilled_even_without_checks() -> None:
+def test_a_spilled_key_without_an_encoding_is_refused_even_without_checks() -> None:
     pipeline = tg.Pipeline(DirectRunner(block_size=50), {"memory_budget": TINY, "checks": "off"})
     _ = pipeline | tg.Create([(float("nan"), n) for n in range(1_000)]) | "group" >> tg.GroupByKey() | tg.Map(str)
     with pytest.raises(tg.KeyEncodingError, match="in step 'group'"):
         pipeline.run()
 
 
-def test_spilled_values_cross_further_groupings_and_checks_as_they_are() -> None:
+def test_spilled_values_pass_unchanged_through_further_groupings_and_checks() -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         groups = p | tg.Create([("big", n) for n in range(20_000)]) | tg.GroupByKey()
         again = groups | tg.Map(lambda pair: (1, pair)) | tg.Reshuffle() | "again" >> tg.GroupByKey()

@@ -1,4 +1,4 @@
-"""Side inputs: views, their windows, buffered main elements, updates, snapshots and restores."""
+"""Side inputs: views, their windows, waiting main elements, updates, snapshots and restores."""
 
 from __future__ import annotations
 
@@ -50,8 +50,10 @@ def side(*items: tuple[Any, float], size: int = 0) -> Elements:
 SIDE_ENDS = Watermark(MAX_MICROS, SIDE)
 
 
-def made_by(view: Any, *, main_windows: Any = None, side_windows: Any = None, fn: Any = None, **windowing: Any) -> Any:
-    """A pipeline whose step pairs each element with the value of its side input."""
+def pairing_with(
+    view: Any, *, main_windows: Any = None, side_windows: Any = None, fn: Any = None, **windowing: Any
+) -> Any:
+    """A function that builds a pipeline whose step pairs each element with the value of its side input."""
 
     def make(p: tg.Pipeline) -> Any:
         values = p | "main input" >> tg.Create([1])
@@ -81,9 +83,9 @@ def values(out: list[Out]) -> list[Any]:
         (tg.AsMultiMap, [("a", 1), ("b", 2), ("a", 3)], {"a": [1, 3], "b": [2]}),
     ],
 )
-def test_each_view_shows_the_whole_collection(view: Any, elements: list[Any], seen: Any) -> None:
+def test_each_view_contains_the_whole_collection(view: Any, elements: list[Any], seen: Any) -> None:
     for streaming in (True, False):
-        op = operator(made_by(view), STEP, streaming=streaming)
+        op = operator(pairing_with(view), STEP, streaming=streaming)
         events = [side(*((value, 0) for value in elements)), SIDE_ENDS, main(("x", 1))]
         assert values(run(op, events)) == [("x", seen)]
 
@@ -101,7 +103,7 @@ def test_each_view_shows_the_whole_collection(view: Any, elements: list[Any], se
 def test_contents_that_do_not_fit_the_view_are_an_error_that_names_the_step(
     view: Any, elements: list[Any], message: str
 ) -> None:
-    op = operator(made_by(view), STEP)
+    op = operator(pairing_with(view), STEP)
     events = [side(*((value, 0) for value in elements)), SIDE_ENDS, main(("x", 1))]
     with pytest.raises(tg.RunError, match=message) as caught:
         run(op, events)
@@ -110,13 +112,13 @@ def test_contents_that_do_not_fit_the_view_are_an_error_that_names_the_step(
 
 
 def test_a_main_window_sees_the_side_window_that_contains_its_last_instant() -> None:
-    op = operator(made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(20)), STEP)
+    op = operator(pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(20)), STEP)
     events = [side(("early", 5), ("late", 25), size=20), SIDE_ENDS, main(("x", 3), ("y", 19), ("z", 20), size=10)]
     assert values(run(op, events)) == [("x", ["early"]), ("y", ["early"]), ("z", ["late"])]
 
 
-def test_of_several_side_windows_the_earliest_is_seen() -> None:
-    make = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.SlidingWindows(20, 10))
+def test_an_element_of_several_side_windows_sees_the_earliest() -> None:
+    make = pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.SlidingWindows(20, 10))
     both = (IntervalWindow(-10, 10), IntervalWindow(0, 20))
     events = [Elements((("s", 5 * SECOND, both),), SIDE), Elements((("t", 15 * SECOND, both[1:]),), SIDE), SIDE_ENDS]
     out = run(operator(make, STEP), [*events, main(("x", 3), ("y", 13), size=10)])
@@ -124,7 +126,7 @@ def test_of_several_side_windows_the_earliest_is_seen() -> None:
 
 
 def test_an_element_of_several_windows_is_processed_once_for_each() -> None:
-    make = made_by(tg.AsList, main_windows=tg.SlidingWindows(20, 10), side_windows=tg.FixedWindows(10))
+    make = pairing_with(tg.AsList, main_windows=tg.SlidingWindows(20, 10), side_windows=tg.FixedWindows(10))
     both = (IntervalWindow(-10, 10), IntervalWindow(0, 20))
     op = operator(make, STEP)
     out = run(
@@ -136,7 +138,7 @@ def test_an_element_of_several_windows_is_processed_once_for_each() -> None:
 
 
 def test_elements_wait_by_window_hold_the_watermark_and_never_block_others() -> None:
-    make = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
+    make = pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
     op = operator(make, STEP)
     first = [side(("s", 1), size=10), main(("a", 1), ("b", 12), ("c", 2), size=10)]
     assert run(op, first, end=False) == []
@@ -149,8 +151,8 @@ def test_elements_wait_by_window_hold_the_watermark_and_never_block_others() -> 
     assert op.hold() == MAX_MICROS
 
 
-def test_a_side_window_with_something_pending_is_not_ready_until_it_fires_or_expires() -> None:
-    make = made_by(
+def test_a_side_window_with_pending_elements_is_not_ready_until_it_fires_or_expires() -> None:
+    make = pairing_with(
         tg.AsList,
         main_windows=tg.FixedWindows(10),
         side_windows=tg.FixedWindows(10),
@@ -169,7 +171,7 @@ def test_a_side_window_with_something_pending_is_not_ready_until_it_fires_or_exp
 
 
 @pytest.mark.parametrize(
-    ("view", "accumulation", "seen"),
+    ("view", "accumulation", "expected"),
     [
         (tg.AsList, tg.DISCARDING, [[(1, "a")], [(1, "a"), (2, "b")]]),
         (tg.AsList, tg.ACCUMULATING, [[(1, "a")], [(1, "a"), (2, "b")]]),
@@ -177,23 +179,25 @@ def test_a_side_window_with_something_pending_is_not_ready_until_it_fires_or_exp
         (tg.AsDict, tg.DISCARDING, [{1: "a"}, {1: "a", 2: "b"}]),
     ],
 )
-def test_a_later_firing_replaces_or_adds_to_what_is_seen(view: Any, accumulation: Any, seen: list[Any]) -> None:
-    make = made_by(
+def test_a_later_firing_replaces_or_extends_the_value_of_a_view(
+    view: Any, accumulation: Any, expected: list[Any]
+) -> None:
+    make = pairing_with(
         view,
         side_windows=tg.GlobalWindows(),
         trigger=tg.Repeatedly(tg.AfterCount(1)),
         accumulation=accumulation,
     )
     op = operator(make, STEP)
-    got = []
+    found = []
     for pair in ((1, "a"), (2, "b")):
         out = run(op, [side((pair, 0)), main(("x", 0), ("y", 0))], end=False)
-        got += [value for _, value in values(out)][:1]
-    assert got == seen
+        found += [value for _, value in values(out)][:1]
+    assert found == expected
 
 
 def test_a_singleton_of_two_values_in_one_accumulated_pane_is_an_error() -> None:
-    make = made_by(
+    make = pairing_with(
         tg.AsSingleton,
         side_windows=tg.GlobalWindows(),
         trigger=tg.Repeatedly(tg.AfterCount(1)),
@@ -204,7 +208,7 @@ def test_a_singleton_of_two_values_in_one_accumulated_pane_is_an_error() -> None
 
 
 def test_a_clock_can_make_a_side_input_ready() -> None:
-    make = made_by(
+    make = pairing_with(
         tg.AsList,
         side_windows=tg.GlobalWindows(),
         trigger=tg.Repeatedly(tg.AfterProcessingTime(5)),
@@ -218,21 +222,21 @@ def test_a_clock_can_make_a_side_input_ready() -> None:
 
 def test_elements_whose_side_window_has_expired_are_dropped_and_counted() -> None:
     world = context()
-    make = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
+    make = pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
     op = operator(make, STEP, world=world)
     events = [side(("s", 1), size=10), Watermark(30 * SECOND, SIDE)]
     run(op, events, end=False)
     assert values(run(op, [Watermark(9 * SECOND), main(("a", 1), size=10)], end=False)) == [("a", ["s"])]
     assert run(op, [Watermark(10 * SECOND), main(("b", 1), size=10)], end=False) == []
     assert world.metrics.counters[MetricKey(STEP, ENGINE, "dropped_late")] == 1
-    assert not op.snapshot().sides[SIDE][0], "a side window that no main window sees any more is kept"
+    assert not op.snapshot().sides[SIDE][0], "the state of an expired side window is kept"
 
 
-def test_elements_wait_for_the_last_of_several_side_inputs_even_when_all_else_has_ended() -> None:
+def test_elements_wait_for_the_last_of_several_side_inputs_after_all_others_have_ended() -> None:
     def make(p: tg.Pipeline) -> Any:
         windows = "windows" >> tg.WindowInto(tg.FixedWindows(10))
-        one, other, values = (p | name >> tg.Create([1]) | f"{name} {windows.label}" >> windows for name in "abc")
-        return values | STEP >> tg.Map(lambda x, a, b: (x, a, b), tg.AsList(one), tg.AsList(other))
+        first, second, values = (p | name >> tg.Create([1]) | f"{name} {windows.label}" >> windows for name in "abc")
+        return values | STEP >> tg.Map(lambda x, a, b: (x, a, b), tg.AsList(first), tg.AsList(second))
 
     late = f"{STEP}:1"
     events: list[Event] = [
@@ -324,7 +328,7 @@ def test_waiting_elements_spill_beyond_the_memory_budget(tmp_path: Path) -> None
     world = context()
     world.memory_budget = 20_000
     world.temp_dir = lambda: tmp_path
-    make = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
+    make = pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
     op = operator(make, STEP, world=world)
     items = [(f"element {n}", n % 30) for n in range(600)]
     run(op, [main(*items, size=10)], end=False)
@@ -334,9 +338,9 @@ def test_waiting_elements_spill_beyond_the_memory_budget(tmp_path: Path) -> None
     assert [v for v, _ in values(out)] == [v for v, t in items if t < 10] + [v for v, t in items if 10 <= t < 20]
     assert values(run(op, []))[-1][0] == "element 599"
     assert list(tmp_path.iterdir()) == []
-    again = operator(make, STEP)
-    again.restore(saved)
-    assert len(run(again, [])) == 600
+    restored = operator(make, STEP)
+    restored.restore(saved)
+    assert len(run(restored, [])) == 600
 
 
 def test_a_collection_may_be_its_own_side_input() -> None:
@@ -345,9 +349,9 @@ def test_a_collection_may_be_its_own_side_input() -> None:
         return numbers | STEP >> tg.Map(lambda x, all: x / sum(all), tg.AsList(numbers))
 
     op = operator(make, STEP)
-    one = Elements(((1, 0, GLOBAL), (3, 0, GLOBAL)), "numbers")
-    assert feed(op, one) == []
-    assert feed(op, Elements(one.items, SIDE)) == []
+    elements = Elements(((1, 0, GLOBAL), (3, 0, GLOBAL)), "numbers")
+    assert feed(op, elements) == []
+    assert feed(op, Elements(elements.items, SIDE)) == []
     assert values(run(op, [])) == [0.25, 0.75]
 
 
@@ -357,7 +361,7 @@ event = st.one_of(
     st.integers(0, 50).map(lambda t: Watermark(t * SECOND)),
     st.integers(0, 50).map(lambda t: Watermark(t * SECOND, SIDE)),
 )
-sliding = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(20))
+sliding = pairing_with(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(20))
 
 
 def by_window(out: list[Out]) -> dict[Any, list[Any]]:
@@ -378,25 +382,25 @@ def test_neither_block_boundaries_nor_restores_change_the_result(events: list[Ev
 
 
 @given(st.lists(event, max_size=10))
-def test_each_element_sees_its_side_window_as_a_plain_model_says(events: list[Event]) -> None:
-    """By main window: the main elements in order, with the side elements that arrived before their window ended."""
+def test_each_element_sees_the_side_window_of_a_simple_model(events: list[Event]) -> None:
+    """The model: main elements in order by window, with the side elements that arrived before the side window ended."""
     seen: dict[int, list[str]] = {0: [], 20: []}
-    main_mark = side_mark = -1
+    main_watermark = side_watermark = -1
     expected: dict[Any, list[Any]] = {}
     for each in events:
         match each:
             case Watermark(micros=micros, side=""):
-                main_mark = max(main_mark, micros)
+                main_watermark = max(main_watermark, micros)
             case Watermark(micros=micros):
-                side_mark = max(side_mark, micros)
+                side_watermark = max(side_watermark, micros)
             case Elements(items=items, collection="main"):
                 for value, t, (window,) in items:
                     end = (t // SECOND // 20 * 20 + 20) * SECOND
-                    if not (side_mark >= end and main_mark >= end):
+                    if not (side_watermark >= end and main_watermark >= end):
                         expected.setdefault((window,), []).append(((value, seen[end // SECOND - 20]), t))
             case Elements(items=items):
                 for value, t, _ in items:
                     start = t // SECOND // 20 * 20
-                    if side_mark < (start + 20) * SECOND:
+                    if side_watermark < (start + 20) * SECOND:
                         seen[start].append(value)
     assert by_window(run(operator(sliding, STEP), events)) == expected

@@ -1,4 +1,4 @@
-"""Asyncio readers: they run on a loop of their own, never block the engine, and lose no element at a position."""
+"""Asynchronous readers run on a separate loop, never block the engine, and lose no element when resumed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.user_code.frames import Where
 
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 class Counting(tg.io.AsyncReader[int]):
-    """Counts to `stop`, one number a batch; waits before each one until it is `allowed`."""
+    """Counts to `stop`, one number per batch; waits before numbers above `allowed`."""
 
-    def __init__(self, stop: int, at: int = 0, allowed: int | None = None) -> None:
+    def __init__(self, stop: int, number: int = 0, allowed: int | None = None) -> None:
         self.stop = stop
-        self.at = at
+        self.number = number
         self.allowed = allowed
         self.closed = 0
         self.cancelled = False
@@ -33,16 +33,16 @@ class Counting(tg.io.AsyncReader[int]):
     async def read(self, limit: int) -> tg.io.Batch:
         self.threads.add(threading.get_ident())
         try:
-            while self.allowed is not None and self.at >= self.allowed:
+            while self.allowed is not None and self.number >= self.allowed:
                 await asyncio.sleep(0.001)
         except asyncio.CancelledError:
             self.cancelled = True
             raise
-        self.at += 1
-        return tg.io.Batch(tg.io.Block.of([self.at]), end=self.at == self.stop)
+        self.number += 1
+        return tg.io.Batch(tg.io.Block.of([self.number]), end=self.number == self.stop)
 
     def position(self) -> tg.io.Position:
-        return self.at
+        return self.number
 
     async def close(self) -> None:
         self.threads.add(threading.get_ident())
@@ -62,7 +62,7 @@ class Source(tg.io.Source[int]):
 
 def read_next(reader: AsyncReaderAdapter) -> Any:
     """The next batch with elements."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while True:
         batch = reader.read(10)
         assert isinstance(batch.block, tg.io.Block)
@@ -72,48 +72,48 @@ def read_next(reader: AsyncReaderAdapter) -> Any:
         assert time.monotonic() < deadline
 
 
-def test_the_position_is_that_of_the_last_batch_though_the_next_one_is_read_already() -> None:
+def test_the_position_is_that_of_the_last_batch_returned_while_the_next_is_prefetched() -> None:
     author = Counting(10)
     reader = AsyncReaderAdapter(author, None)
     assert reader.position() is None
     assert read_next(reader).block.values == [1]
-    reader.wait(PATIENCE)
-    assert (author.at, reader.position()) == (2, 1)
+    reader.wait(TIMEOUT)
+    assert (author.number, reader.position()) == (2, 1)
     reader.close()
 
 
-def test_a_read_that_waits_does_not_block_and_wakes_the_engine_when_it_is_done() -> None:
+def test_a_waiting_read_does_not_block_and_wakes_the_engine_when_it_completes() -> None:
     woken = threading.Event()
     author = Counting(10, allowed=0)
     reader = AsyncReaderAdapter(author, None, woken.set)
     batch = reader.read(10)
     assert (len(batch.block), batch.wait > 0, reader.ready) == (0, True, False)
     author.allowed = 1
-    assert woken.wait(PATIENCE)
+    assert woken.wait(TIMEOUT)
     assert reader.ready
     assert read_next(reader).block.values == [1]
     reader.close()
 
 
-def test_all_readers_share_one_thread_which_ends_with_the_last_of_them() -> None:
-    before = threading.active_count()
+def test_all_readers_share_one_thread_that_ends_with_the_last_reader() -> None:
+    threads = threading.active_count()
     authors = [Counting(5), Counting(5)]
     readers = [AsyncReaderAdapter(author, None) for author in authors]
     for reader in readers:
         read_next(reader)
-    assert threading.active_count() == before + 1
+    assert threading.active_count() == threads + 1
     for reader in readers:
         reader.close()
-    assert threading.active_count() == before
+    assert threading.active_count() == threads
     assert authors[0].threads == authors[1].threads != {threading.get_ident()}
     assert [author.closed for author in authors] == [1, 1]
 
 
-def test_a_read_that_waits_is_cancelled_when_the_reader_is_closed() -> None:
+def test_a_waiting_read_is_cancelled_when_the_reader_is_closed() -> None:
     author = Counting(5, allowed=0)
     reader = AsyncReaderAdapter(author, None)
     reader.read(10)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not author.threads:
         assert time.monotonic() < deadline
     reader.close()
@@ -125,7 +125,7 @@ class Failing(Counting):
         raise OSError("connection lost")
 
 
-def test_an_error_of_an_asyncio_reader_names_the_step() -> None:
+def test_an_error_of_an_asynchronous_reader_names_the_step() -> None:
     author = Failing(5)
     step = SourceStep("Reading", Where("page.py", 1), Source(author))
     with pytest.raises(tg.UserCodeError, match=r"(?s)connection lost.*in step 'Reading', applied at page.py:1"):

@@ -1,4 +1,4 @@
-"""Looking for splits: what an enumerator returns is checked, and errors name the step and the author's line."""
+"""Discovery of splits: the results of enumerators are checked, and errors name the step and the author's line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.sdk.user_code.frames import Where
 
 
-class Answers(tg.io.SplitEnumerator):
+class AnsweringEnumerator(tg.io.SplitEnumerator):
     def __init__(self, answer: Callable[[int], Any], state: Any = None) -> None:
         self.answer = answer
         self.value = state
@@ -29,7 +29,7 @@ class Answers(tg.io.SplitEnumerator):
         self.closed += 1
 
 
-class Enumerated(tg.io.Source[int]):
+class EnumeratedSource(tg.io.Source[int]):
     def __init__(self, enumerator: tg.io.SplitEnumerator) -> None:
         self.made = enumerator
 
@@ -44,19 +44,19 @@ class Enumerated(tg.io.Source[int]):
 
 
 def step_of(enumerator: tg.io.SplitEnumerator) -> SourceStep:
-    return SourceStep("Reading", Where("page.py", 1), Enumerated(enumerator), discovers=True)
+    return SourceStep("Reading", Where("page.py", 1), EnumeratedSource(enumerator), discovers=True)
 
 
 def splits(*names: str) -> list[tg.io.Split]:
     return [tg.io.Split(name) for name in names]
 
 
-def test_a_full_look_is_followed_by_another_at_once() -> None:
-    enumerator = Answers(lambda limit: tg.io.Discovery(splits("a", "b"), wait=7.0), state=("a", 1))
+def test_a_discovery_at_the_limit_is_repeated_without_waiting() -> None:
+    enumerator = AnsweringEnumerator(lambda limit: tg.io.Discovery(splits("a", "b"), wait=7.0), state=("a", 1))
     discovery = SplitDiscovery(step_of(enumerator), enumerator)
-    full, rest = discovery.look(limit=2), discovery.look(limit=3)
-    assert (full.full, full.wait, rest.full, rest.wait) == (True, 0.0, False, 7.0)
-    assert full.state == ["a", 1]
+    first, second = discovery.look(limit=2), discovery.look(limit=3)
+    assert (first.full, first.wait, second.full, second.wait) == (True, 0.0, False, 7.0)
+    assert first.state == ["a", 1]
 
 
 def refuse(limit: int) -> Any:
@@ -76,27 +76,27 @@ def refuse(limit: int) -> Any:
     ids=["no discovery", "no split", "twice", "too many", "state", "raises"],
 )
 def test_an_error_of_an_enumerator_names_the_step(answer: Any, state: Any, message: str) -> None:
-    enumerator = Answers(answer, state)
+    enumerator = AnsweringEnumerator(answer, state)
     with pytest.raises(tg.RunError, match=rf"(?s){message}.*in step 'Reading', applied at page.py:1"):
         SplitDiscovery(step_of(enumerator), enumerator).look(limit=2)
 
 
-def test_an_error_of_making_an_enumerator_names_the_step() -> None:
-    class Broken(Enumerated):
+def test_an_error_while_creating_an_enumerator_names_the_step() -> None:
+    class Broken(EnumeratedSource):
         def enumerator(self, state: tg.io.Position = None) -> tg.io.SplitEnumerator:
             raise ValueError(f"{state} is no state")
 
-    step = SourceStep("Reading", Where("page.py", 1), Broken(Answers(refuse)), discovers=True)
+    step = SourceStep("Reading", Where("page.py", 1), Broken(AnsweringEnumerator(refuse)), discovers=True)
     with pytest.raises(tg.UserCodeError, match=r"(?s)None is no state.*in step 'Reading'.*while calling enumerator"):
         all_splits(step, 1)
 
 
-def test_all_splits_of_a_bounded_source_are_those_of_all_looks() -> None:
-    looks = [
+def test_all_splits_of_a_bounded_source_are_collected_from_several_discoveries() -> None:
+    discoveries = [
         tg.io.Discovery(splits("a", "b"), wait=0.0),
         tg.io.Discovery(wait=0.0),
         tg.io.Discovery(splits("c"), end=True),
     ]
-    enumerator = Answers(lambda limit: looks.pop(0))
+    enumerator = AnsweringEnumerator(lambda limit: discoveries.pop(0))
     assert [split.id for split in all_splits(step_of(enumerator), 1)] == ["a", "b", "c"]
     assert enumerator.closed == 1

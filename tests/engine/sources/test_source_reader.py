@@ -1,4 +1,4 @@
-"""Reading the splits of a source: whose turn it is, how far its watermark has come, where a checkpoint resumes."""
+"""Reading the splits of a source: their order, the watermark, and the positions to resume from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 from tidegate.sdk.user_code.frames import Where
 
 
-class Scripts(tg.io.Source[int]):
-    """Each split is a list of batches, which its reader returns one after another."""
+class ScriptedSource(tg.io.Source[int]):
+    """Each split is a list of batches that its reader returns in order."""
 
     def __init__(self, *scripts: list[tg.io.Batch], bounded: bool = False) -> None:
         self.scripts = scripts
@@ -30,11 +30,11 @@ class Scripts(tg.io.Source[int]):
         return [tg.io.Split(str(number)) for number in range(len(self.scripts))]
 
     def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
-        return ScriptReader(self, int(split.id), position or 0)
+        return ScriptedReader(self, int(split.id), position or 0)
 
 
-class ScriptReader(tg.io.Reader[int]):
-    def __init__(self, source: Scripts, number: int, at: int) -> None:
+class ScriptedReader(tg.io.Reader[int]):
+    def __init__(self, source: ScriptedSource, number: int, at: int) -> None:
         self.source = source
         self.number = number
         self.at = at
@@ -51,19 +51,19 @@ class ScriptReader(tg.io.Reader[int]):
         self.source.closing()
 
 
-def some(*values: int, watermark: int | None = None, idle: bool = False, end: bool = False) -> tg.io.Batch:
+def batch(*values: int, watermark: int | None = None, idle: bool = False, end: bool = False) -> tg.io.Batch:
     return tg.io.Batch(tg.io.Block.of(list(values)), watermark=watermark, idle=idle, end=end)
 
 
-def nothing(*, wait: float = 0.0, idle: bool = False) -> tg.io.Batch:
+def empty_batch(*, wait: float = 0.0, idle: bool = False) -> tg.io.Batch:
     return tg.io.Batch(tg.io.Block.of([]), wait=wait, idle=idle)
 
 
-def step_of(source: Scripts) -> SourceStep:
+def step_of(source: ScriptedSource) -> SourceStep:
     return SourceStep("Reading", Where("page.py", 1), source, source.bounded)
 
 
-def reader_of(source: Scripts, clock: ManualClock | None = None, **options: Any) -> SourceReader:
+def reader_of(source: ScriptedSource, clock: ManualClock | None = None, **options: Any) -> SourceReader:
     reader = SourceReader(step_of(source), clock or ManualClock(), **options)
     reader.assign([(split, None) for split in source.splits(1)], more=False)
     return reader
@@ -74,12 +74,12 @@ def values(reader: SourceReader, polls: int) -> list[list[int]]:
 
 
 def test_live_splits_are_polled_in_turn() -> None:
-    source = Scripts([some(1), some(2)], [some(10), some(20)])
+    source = ScriptedSource([batch(1), batch(2)], [batch(10), batch(20)])
     assert values(reader_of(source), 4) == [[1], [10], [2], [20]]
 
 
 def test_a_bounded_split_is_read_to_its_end_before_the_next_is_opened() -> None:
-    source = Scripts([some(1), some(2, end=True)], [some(10, end=True)], bounded=True)
+    source = ScriptedSource([batch(1), batch(2, end=True)], [batch(10, end=True)], bounded=True)
     reader = reader_of(source)
     assert values(reader, 2) == [[1], [2]]
     assert (source.closed, reader.finished, reader.status.ended) == ([0], ["0"], False)
@@ -87,17 +87,17 @@ def test_a_bounded_split_is_read_to_its_end_before_the_next_is_opened() -> None:
     assert (source.closed, reader.finished, reader.status.ended) == ([0, 1], ["0", "1"], True)
 
 
-def test_the_watermark_is_the_least_of_the_splits_that_are_not_idle() -> None:
-    source = Scripts(
-        [some(1, watermark=5), some(2, watermark=9), nothing(idle=True)],
-        [some(3, watermark=7), some(4), nothing(idle=True)],
+def test_the_watermark_is_the_minimum_over_the_splits_that_are_not_idle() -> None:
+    source = ScriptedSource(
+        [batch(1, watermark=5), batch(2, watermark=9), empty_batch(idle=True)],
+        [batch(3, watermark=7), batch(4), empty_batch(idle=True)],
     )
     reader = reader_of(source)
-    seen = []
+    statuses = []
     for _ in range(5):
         reader.poll(10)
-        seen.append(reader.status)
-    assert seen == [
+        statuses.append(reader.status)
+    assert statuses == [
         CollectionStatus(MIN_MICROS),
         CollectionStatus(5),
         CollectionStatus(7),
@@ -108,10 +108,13 @@ def test_the_watermark_is_the_least_of_the_splits_that_are_not_idle() -> None:
     assert reader.status == CollectionStatus(9, idle=True)
 
 
-def test_a_split_that_waits_is_not_polled_before_its_time_though_another_is() -> None:
+def test_a_waiting_split_is_not_polled_early_while_another_is_polled() -> None:
     clock = ManualClock()
     reader = reader_of(
-        Scripts([nothing(wait=3.0), some(1)], [some(10), nothing(wait=1.0), some(20), nothing(wait=9.0)]), clock
+        ScriptedSource(
+            [empty_batch(wait=3.0), batch(1)], [batch(10), empty_batch(wait=1.0), batch(20), empty_batch(wait=9.0)]
+        ),
+        clock,
     )
     assert values(reader, 4) == [[], [10], [], []]
     assert reader.next_poll == SECOND
@@ -121,24 +124,26 @@ def test_a_split_that_waits_is_not_polled_before_its_time_though_another_is() ->
     assert values(reader, 1) == [[1]]
 
 
-def test_a_split_too_far_ahead_pauses_and_the_others_go_on() -> None:
-    reader = reader_of(Scripts([some(1, watermark=50)] * 3, [some(10, watermark=20)] * 3), max_watermark=lambda: 30)
+def test_a_split_too_far_ahead_pauses_while_the_others_continue() -> None:
+    reader = reader_of(
+        ScriptedSource([batch(1, watermark=50)] * 3, [batch(10, watermark=20)] * 3), max_watermark=lambda: 30
+    )
     assert values(reader, 4) == [[1], [10], [10], [10]]
 
 
-def test_a_new_reader_resumes_where_the_positions_say() -> None:
-    source = Scripts([some(1, end=True)], [some(2), some(3, end=True)], [some(4, end=True)], bounded=True)
+def test_a_new_reader_resumes_at_the_positions() -> None:
+    source = ScriptedSource([batch(1, end=True)], [batch(2), batch(3, end=True)], [batch(4, end=True)], bounded=True)
     reader = reader_of(source)
     assert values(reader, 2) == [[1], [2]]
     assert (reader.finished, reader.positions()) == (["0"], [("1", 1), ("2", None)])
-    later = SourceReader(step_of(source), ManualClock())
-    later.assign([(tg.io.Split(id), position) for id, position in reader.positions()], more=False)
-    assert values(later, 2) == [[3], [4]]
-    assert later.status.ended
+    resumed = SourceReader(step_of(source), ManualClock())
+    resumed.assign([(tg.io.Split(id), position) for id, position in reader.positions()], more=False)
+    assert values(resumed, 2) == [[3], [4]]
+    assert resumed.status.ended
 
 
 def test_a_stopped_source_ends_and_counts_its_splits_as_finished() -> None:
-    source = Scripts([some(1)], [some(2)])
+    source = ScriptedSource([batch(1)], [batch(2)])
     reader = reader_of(source)
     reader.poll(10)
     reader.stop()
@@ -148,7 +153,7 @@ def test_a_stopped_source_ends_and_counts_its_splits_as_finished() -> None:
 
 
 def test_splits_are_requested_once_when_all_have_been_read() -> None:
-    reader = SourceReader(step_of(Scripts([some(1, end=True)], bounded=True)), ManualClock())
+    reader = SourceReader(step_of(ScriptedSource([batch(1, end=True)], bounded=True)), ManualClock())
     assert (reader.poll(10), reader.take_request(), reader.take_request()) == (None, True, False)
     reader.assign([(tg.io.Split("0"), None)], more=True)
     assert values(reader, 1) == [[1]]
@@ -156,37 +161,39 @@ def test_splits_are_requested_once_when_all_have_been_read() -> None:
 
 
 def test_an_error_of_closing_a_reader_names_the_step() -> None:
-    source = Scripts([some(1, end=True)], bounded=True)
+    source = ScriptedSource([batch(1, end=True)], bounded=True)
     source.closing = fail
     with pytest.raises(tg.UserCodeError, match=r"(?s)no more.*in step 'Reading', applied at page.py:1.*calling close"):
         reader_of(source).poll(10)
     assert source.closed == [0]
 
 
-def test_the_blocks_of_a_split_end_with_its_reader_closed_also_after_an_error() -> None:
-    source = Scripts([some(1), nothing(), some(2, end=True)], [some(3)], bounded=True)
-    whole, cut = (SplitReader(step_of(source), split, ManualClock()) for split in source.splits(1))
-    assert [list(block.values) for block in whole.blocks(10)] == [[1], [2]]
+def test_a_reader_is_closed_at_the_end_of_its_split_and_after_an_error() -> None:
+    source = ScriptedSource([batch(1), empty_batch(), batch(2, end=True)], [batch(3)], bounded=True)
+    complete, failing = (SplitReader(step_of(source), split, ManualClock()) for split in source.splits(1))
+    assert [list(block.values) for block in complete.blocks(10)] == [[1], [2]]
     assert source.closed == [0]
     source.closing = fail
     with pytest.raises(tg.UserCodeError, match="IndexError"):
-        list(cut.blocks(10))
+        list(failing.blocks(10))
     assert source.closed == [0, 1]
 
 
-class Mixed(Scripts):
-    """Splits that say themselves whether they have an end."""
+class Mixed(ScriptedSource):
+    """Splits that are bounded or unbounded, as given by `bounded_splits`."""
 
-    def __init__(self, *scripts: list[tg.io.Batch], ends: tuple[bool, ...]) -> None:
+    def __init__(self, *scripts: list[tg.io.Batch], bounded_splits: tuple[bool, ...]) -> None:
         super().__init__(*scripts)
-        self.ends = ends
+        self.bounded_splits = bounded_splits
 
     def splits(self, desired: int) -> list[tg.io.Split]:
-        return [tg.io.Split(str(number), bounded=ends) for number, ends in enumerate(self.ends)]
+        return [tg.io.Split(str(number), bounded=bounded) for number, bounded in enumerate(self.bounded_splits)]
 
 
-def test_the_bounded_splits_of_an_unbounded_source_are_read_one_after_another_beside_the_others() -> None:
-    source = Mixed([some(1), some(2, end=True)], [some(10), some(20)], [some(3, end=True)], ends=(True, False, True))
+def test_bounded_splits_of_an_unbounded_source_are_read_one_by_one_beside_the_others() -> None:
+    source = Mixed(
+        [batch(1), batch(2, end=True)], [batch(10), batch(20)], [batch(3, end=True)], bounded_splits=(True, False, True)
+    )
     reader = reader_of(source)
     assert values(reader, 4) == [[10], [1], [20], [2]]
     assert reader.finished == ["0"]
@@ -194,7 +201,7 @@ def test_the_bounded_splits_of_an_unbounded_source_are_read_one_after_another_be
 
 
 def test_more_splits_are_requested_while_only_unbounded_ones_are_read() -> None:
-    source = Mixed([some(1), some(2), some(3), some(4)], [some(10, end=True)], ends=(False, True))
+    source = Mixed([batch(1), batch(2), batch(3), batch(4)], [batch(10, end=True)], bounded_splits=(False, True))
     reader = SourceReader(step_of(source), ManualClock())
     unbounded, bounded = source.splits(1)
     reader.assign([(unbounded, None)], more=True)
@@ -205,29 +212,29 @@ def test_more_splits_are_requested_while_only_unbounded_ones_are_read() -> None:
     assert (values(reader, 1), reader.take_request()) == ([[3]], False)
 
 
-def test_a_split_that_is_discovered_later_holds_the_watermark_only_from_its_first_element_on() -> None:
-    source = Scripts(
-        [some(1, watermark=50), some(2, watermark=60), some(3, watermark=90)],
-        [nothing(), some(10, watermark=55), nothing()],
+def test_a_split_discovered_later_holds_the_watermark_from_its_first_element_on() -> None:
+    source = ScriptedSource(
+        [batch(1, watermark=50), batch(2, watermark=60), batch(3, watermark=90)],
+        [empty_batch(), batch(10, watermark=55), empty_batch()],
     )
     clock = ManualClock()
     reader = SourceReader(step_of(source), clock)
     first, later = source.splits(1)
     reader.assign([(first, None)], more=True, backlog=False)
-    seen = []
+    statuses = []
     reader.poll(10)
-    seen.append(reader.status)
+    statuses.append(reader.status)
     reader.assign([(later, None)], more=True, backlog=False, late={later.id})
     for _ in range(4):
         reader.poll(10)
         clock.advance(SECOND)
-        seen.append(reader.status)
-    assert [status.watermark for status in seen] == [50, 50, 60, 60, 60]
+        statuses.append(reader.status)
+    assert [status.watermark for status in statuses] == [50, 50, 60, 60, 60]
     assert reader.active_watermarks == [90, 55]
 
 
-def test_a_late_split_that_had_been_read_before_a_restart_holds_the_watermark_at_once() -> None:
-    source = Scripts([some(1, watermark=50)], [nothing()])
+def test_a_late_split_that_was_read_before_a_restart_holds_the_watermark_immediately() -> None:
+    source = ScriptedSource([batch(1, watermark=50)], [empty_batch()])
     reader = SourceReader(step_of(source), ManualClock())
     first, later = source.splits(1)
     reader.assign([(first, 0), (later, 0)], more=True, backlog=False, late={later.id})
@@ -237,7 +244,7 @@ def test_a_late_split_that_had_been_read_before_a_restart_holds_the_watermark_at
 
 
 def test_the_watermark_waits_for_the_backlog_and_is_idle_when_nothing_is_left_to_read() -> None:
-    source = Scripts([some(1, watermark=50, end=True)], [some(2, watermark=40, end=True)], bounded=True)
+    source = ScriptedSource([batch(1, watermark=50, end=True)], [batch(2, watermark=40, end=True)], bounded=True)
     reader = SourceReader(step_of(source), ManualClock())
     first, second = source.splits(1)
     reader.assign([(first, None)], more=True, backlog=True)
@@ -256,7 +263,7 @@ def test_the_watermark_waits_for_the_backlog_and_is_idle_when_nothing_is_left_to
 
 
 def test_finished_splits_are_forgotten_when_a_checkpoint_has_recorded_them() -> None:
-    source = Scripts([some(1, end=True)], [some(2, end=True)], bounded=True)
+    source = ScriptedSource([batch(1, end=True)], [batch(2, end=True)], bounded=True)
     reader = reader_of(source)
     reader.poll(10)
     recorded = len(reader.finished)
@@ -271,13 +278,13 @@ class Endless(tg.io.Reader[int]):
 
     def read(self, limit: int) -> tg.io.Batch:
         self.at += limit
-        return some(*range(self.at - limit, self.at))
+        return batch(*range(self.at - limit, self.at))
 
     def position(self) -> Any:
         return self.at
 
 
-class EndlessSource(Scripts):
+class EndlessSource(ScriptedSource):
     def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
         return Endless()
 

@@ -1,4 +1,4 @@
-"""Reading a split, as it bears on the watermark."""
+"""Reading a split: the watermark and the metrics of its reader."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.sdk.metrics import MetricCells, MetricKey, collecting
 
 
-class Wavering(tg.io.Source[int]):
-    """Its watermark goes to 20, then back to 5, and on to 30."""
+class RegressingSource(tg.io.Source[int]):
+    """A source whose watermark goes to 20, back to 5, and on to 30."""
 
     bounded = False
 
@@ -20,10 +20,10 @@ class Wavering(tg.io.Source[int]):
         return [tg.io.Split("all")]
 
     def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
-        return Wavers()
+        return RegressingReader()
 
 
-class Wavers(tg.io.Reader[int]):
+class RegressingReader(tg.io.Reader[int]):
     def __init__(self) -> None:
         self.statuses = [20, None, 5, 30]
 
@@ -34,32 +34,32 @@ class Wavers(tg.io.Reader[int]):
         return None
 
 
-def test_a_watermark_that_a_reader_takes_back_stays_where_it_was() -> None:
+def test_the_watermark_does_not_regress_when_the_readers_does() -> None:
     pipeline = tg.Pipeline()
-    _ = pipeline | tg.Read(Wavering())
+    _ = pipeline | tg.Read(RegressingSource())
     (node,) = pipeline.portable().nodes
     reader = SplitReader(source_step(node), tg.io.Split("all"), ManualClock())
-    seen = []
+    watermarks = []
     for _ in range(4):
         reader.poll(1)
-        seen.append(reader.watermark)
-    assert seen == [20, 20, 20, 30]
+        watermarks.append(reader.watermark)
+    assert watermarks == [20, 20, 20, 30]
 
 
-class Counted(Wavering):
+class CountingSource(RegressingSource):
     def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
-        return Counting()
+        return CountingReader()
 
 
-class Counting(Wavers):
+class CountingReader(RegressingReader):
     def read(self, limit: int) -> tg.io.Batch:
         tg.Metrics.counter("author", "reads").inc()
         return super().read(limit)
 
 
-def test_metrics_of_a_reader_are_those_of_its_step() -> None:
+def test_metrics_of_a_reader_belong_to_its_step() -> None:
     pipeline = tg.Pipeline()
-    _ = pipeline | "counted" >> tg.Read(Counted())
+    _ = pipeline | "counted" >> tg.Read(CountingSource())
     (node,) = pipeline.portable().nodes
     reader = SplitReader(source_step(node), tg.io.Split("all"), ManualClock())
     with collecting(MetricCells()) as cells:

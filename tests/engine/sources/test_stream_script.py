@@ -1,4 +1,4 @@
-"""The events of a test stream, as every runner plays them."""
+"""The events of a test stream, as every runner replays them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def script_of(stream: TestStream) -> StreamScript:
     return StreamScript(node)
 
 
-def test_each_event_comes_with_the_new_status_and_the_outputs_end_last() -> None:
+def test_each_event_has_the_new_status_and_the_last_one_ends_the_outputs() -> None:
     stream = TestStream().advance_watermark_to(5).add_elements(["a"]).idle().add_elements(["b"])
     script = script_of(stream.advance_watermark_to_infinity())
     events = []

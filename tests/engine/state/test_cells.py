@@ -1,4 +1,4 @@
-"""State cells against plain Python: every kind, over keys and windows, with times-to-live and snapshots."""
+"""State cells compared with plain Python: every kind, over keys and windows, with TTLs and snapshots."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ steps = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["w1", "w2"]),
 
 
 class Model:
-    """The same in plain Python: one object per key, window and cell."""
+    """A model in plain Python: one object per key, window and cell."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[str, str, str], list[Any]] = {}
@@ -123,17 +123,17 @@ def read(tables: StateTables, key: str, window: str, cell: str) -> Any:
             return handle.read()
 
 
-def everything(reader: Any) -> dict[tuple[str, str, str], Any]:
+def contents_of(reader: Any) -> dict[tuple[str, str, str], Any]:
     return {(k, w, s.name): reader(k, w, s.name) for k in "ab" for w in ("w1", "w2") for s in SPECS}
 
 
 @given(steps)
-def test_cells_hold_what_plain_python_holds(script: list[Any]) -> None:
+def test_cells_have_the_same_contents_as_plain_python(script: list[Any]) -> None:
     tables, model = StateTables(SPECS, expiring=False), Model()
     for key, window, (cell, method, argument) in script:
         apply(tables, key, window, cell, method, argument)
         model.apply(key, window, cell, method, argument)
-    assert everything(lambda *at: read(tables, *at)) == everything(model.read)
+    assert contents_of(lambda *at: read(tables, *at)) == contents_of(model.read)
 
 
 @given(steps, steps)
@@ -148,14 +148,14 @@ def test_a_snapshot_shares_nothing_with_the_cells_and_restores_all_of_them(befor
         apply(tables, key, window, cell, method, argument)
     restored = StateTables(SPECS, expiring=False)
     restored.restore(saved, {}, 0)
-    assert everything(lambda *at: read(restored, *at)) == everything(model.read)
+    assert contents_of(lambda *at: read(restored, *at)) == contents_of(model.read)
     for key, window, (cell, method, argument) in after:
         apply(restored, key, window, cell, method, argument)
-    assert pickle.loads(frozen) == saved, "the cells reach into the snapshot"
+    assert pickle.loads(frozen) == saved, "the cells share objects with the snapshot"
 
 
 @given(steps)
-def test_what_is_cleared_leaves_nothing_behind(script: list[Any]) -> None:
+def test_a_cleared_cell_stores_nothing(script: list[Any]) -> None:
     tables = StateTables(SPECS, expiring=False)
     for key, window, (cell, method, argument) in script:
         apply(tables, key, window, cell, method, argument)
@@ -166,7 +166,7 @@ def test_what_is_cleared_leaves_nothing_behind(script: list[Any]) -> None:
     assert all(not by_window for by_window in tables.snapshot().values())
 
 
-def test_a_map_cell_looks_up_defaults_and_membership() -> None:
+def test_a_map_cell_supports_defaults_and_membership() -> None:
     tables = StateTables(SPECS, expiring=False)
     tables.enter("w")
     cell: Any = tables.cells["map"]
@@ -179,7 +179,7 @@ def test_a_map_cell_looks_up_defaults_and_membership() -> None:
     assert "x" in cell
 
 
-def test_an_ordered_list_gives_a_range_with_its_start_and_without_its_end() -> None:
+def test_a_range_of_an_ordered_list_includes_its_start_and_excludes_its_end() -> None:
     tables = StateTables(SPECS, expiring=False)
     tables.enter("w")
     cell: Any = tables.cells["ordered"]
@@ -189,7 +189,7 @@ def test_an_ordered_list_gives_a_range_with_its_start_and_without_its_end() -> N
     assert list(cell.read_range(1, 3)) == [(Timestamp(1), "at 1"), (Timestamp(1), "at 1"), (Timestamp(2), "at 2")]
 
 
-def test_what_a_combining_cell_gave_does_not_change_with_later_inputs() -> None:
+def test_a_value_read_from_a_combining_cell_does_not_change_with_later_inputs() -> None:
     tables = StateTables(SPECS, expiring=False)
     tables.enter("w")
     cell: Any = tables.cells["list"]
@@ -241,7 +241,7 @@ def test_reading_does_not_prolong_a_ttl_and_a_bag_expires_as_a_whole() -> None:
     assert tables.next_sweep() is None
 
 
-def test_dates_of_a_ttl_survive_a_snapshot() -> None:
+def test_the_expiry_times_of_a_ttl_survive_a_snapshot() -> None:
     tables = StateTables(TTL, expiring=True)
     tables.enter("w")
     cell: Any = tables.cells["value"]
@@ -301,29 +301,29 @@ def test_a_cell_and_a_timer_need_names() -> None:
     st.integers(1, 4),
     st.sets(st.sampled_from("ab")),
 )
-def test_what_changed_laid_over_what_was_before_is_all_there_is(
-    epochs: list[list[Any]], specs: tuple[Any, ...], sole: bool, over: int, evicted: set[str]
+def test_incremental_snapshots_overlaid_in_order_are_the_full_state(
+    epochs: list[list[Any]], specs: tuple[Any, ...], one_window: bool, collect_in: int, evicted: set[str]
 ) -> None:
-    """`over`: in which epoch the second window is over, and some keys leave."""
+    """In the epoch `collect_in`, the second window is collected and some keys are evicted."""
     tables = StateTables(specs, expiring=False)
-    built: Any = None
+    restored: Any = None
     windows = ["w1", "w2"]
     for number, script in enumerate([*epochs, []]):
         changed = tables.changed()
-        assert (changed is None) == (built is None)
+        assert (changed is None) == (restored is None)
         cells = tables.snapshot(changed)
         saved = KeyedState({name: dict(by_window) for name, by_window in cells.items()})
         if changed is not None:
             saved.keys = tables.replaced(changed)
             saved.windows = windows
         for piece, _ in pieces(saved):
-            built = overlaid(built, pickle.loads(pickle.dumps(piece)))
-        assert without_empty(built.tables) == without_empty(tables.snapshot())
+            restored = overlaid(restored, pickle.loads(pickle.dumps(piece)))
+        assert without_empty(restored.tables) == without_empty(tables.snapshot())
         names = [spec.name for spec in specs]
         for key, window, (cell, method, argument) in script:
             if cell in names:
-                apply(tables, key, window if window in windows and not sole else "w1", cell, method, argument)
-        if number == over:
+                apply(tables, key, window if window in windows and not one_window else "w1", cell, method, argument)
+        if number == collect_in:
             tables.collect("w2")
             windows = ["w1"]
             tables.evict(evicted)
@@ -333,7 +333,7 @@ def without_empty(tables: Any) -> Any:
     return {name: {window: table for window, table in by_window.items() if table} for name, by_window in tables.items()}
 
 
-def test_what_was_only_read_has_not_changed() -> None:
+def test_a_key_that_was_only_read_has_not_changed() -> None:
     tables = StateTables(SPECS, expiring=False)
     tables.enter("w")
     value: Any = tables.cells["value"]
@@ -354,7 +354,7 @@ def test_what_was_only_read_has_not_changed() -> None:
     assert tables.snapshot(changed)["value"] == {"w": {"written": 3, "new": 4}}
 
 
-def test_a_key_that_is_cleared_is_told_also_if_it_comes_again() -> None:
+def test_a_cleared_key_is_reported_as_replaced_even_if_it_is_written_again() -> None:
     tables = StateTables(SPECS[:1], expiring=False)
     tables.enter("w")
     (cell,) = tables.cells.values()
@@ -374,22 +374,22 @@ def test_a_key_that_is_cleared_is_told_also_if_it_comes_again() -> None:
     assert sorted(tables.replaced(changed)) == ["again", "gone"]
 
 
-def test_what_changed_in_a_window_that_is_over_is_not_forgotten_of_the_one_that_is_left() -> None:
+def test_a_change_in_a_collected_window_leaves_the_key_in_the_other_window() -> None:
     tables = StateTables(SPECS[:1], expiring=False)
     cell: Any = tables.cells["value"]
     tables.enter("left")
     cell.at("k")
     cell.write(1)
     tables.changed()
-    before = KeyedState(tables.snapshot())
+    first = KeyedState(tables.snapshot())
     tables.enter("over")
     cell.at("k")
     cell.write(2)
     tables.collect("over")
     changed = tables.changed()
     assert changed is not None
-    later = KeyedState(tables.snapshot(changed), keys=tables.replaced(changed), windows=["left"])
-    built: Any = before
-    for piece, _ in pieces(later):
-        built = overlaid(built, piece)
-    assert built.tables == {"value": {"left": {"k": 1}}}
+    second = KeyedState(tables.snapshot(changed), keys=tables.replaced(changed), windows=["left"])
+    restored: Any = first
+    for piece, _ in pieces(second):
+        restored = overlaid(restored, piece)
+    assert restored.tables == {"value": {"left": {"k": 1}}}

@@ -1,4 +1,4 @@
-"""A tiered operator, with only a few keys in memory, emits what it would with all of them in memory."""
+"""A tiered operator with only a few keys in memory has the same output as with all keys in memory."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ WHICH: tuple[Which, ...] = ("event", "clock", "hold")
 BRIEF = tg.ValueStateSpec("brief", ttl=10)
 
 
-class Brief(tg.DoFn):
-    """Stores its last value for a short time."""
+class ExpiringValue(tg.DoFn):
+    """Stores its last value with a short TTL."""
 
     def process(self, element: Any, brief: Any = tg.DoFn.StateParam(BRIEF)) -> Iterator[Any]:
         brief.write(element[1])
         yield element
 
 
-def briefly(p: tg.Pipeline) -> Any:
-    return p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(Brief())
+def with_expiring_value(p: tg.Pipeline) -> Any:
+    return p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(ExpiringValue())
 
 
-class DictCold:
-    """A store of evicted keys, in a dict."""
+class DictStore:
+    """A store of evicted keys in a dict."""
 
     def __init__(self) -> None:
         self.records: dict[Any, bytes] = {}
@@ -75,7 +75,7 @@ class DictCold:
 
 
 def tiered_operator(make: Make, budget: int = 0) -> TieredOperator:
-    return TieredOperator(make(), DictCold(), budget)  # type: ignore[arg-type]
+    return TieredOperator(make(), DictStore(), budget)  # type: ignore[arg-type]
 
 
 def tiered_and_resident_runs(
@@ -89,7 +89,9 @@ def tiered_and_resident_runs(
     for number, event in enumerate((*events, None)):
         found.append((by_key(answer(operator, event)), operator.hold()))
         expected.append((by_key(answer(resident, event)), resident.hold()))
-        assert operator.next_clock() is not None or resident.next_clock() is None, "a tiered operator has to wake, too"
+        assert operator.next_clock() is not None or resident.next_clock() is None, (
+            "the tiered operator has no next wake-up"
+        )
         if number in evictions:
             operator.spill(list(operator.resident_keys()))
     return found, expected
@@ -107,21 +109,21 @@ def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 @settings(max_examples=120, deadline=None)
 @given(windowed(), budgets, evictions)
-def test_windows_of_evicted_keys_fire_all_the_same(case: Any, budget: int, evictions: frozenset[int]) -> None:
+def test_windows_of_evicted_keys_fire(case: Any, budget: int, evictions: frozenset[int]) -> None:
     found, expected = tiered_and_resident_runs(*case, budget, evictions)
     assert found == expected
 
 
 @settings(max_examples=80, deadline=None)
 @given(on_time(), budgets, evictions)
-def test_tables_of_evicted_keys_fire_all_the_same(case: Any, budget: int, evictions: frozenset[int]) -> None:
+def test_tables_of_evicted_keys_fire(case: Any, budget: int, evictions: frozenset[int]) -> None:
     found, expected = tiered_and_resident_runs(*case, budget, evictions)
     assert found == expected
 
 
 @settings(max_examples=120, deadline=None)
 @given(timers.scripts, budgets, evictions)
-def test_timers_of_evicted_keys_fire_all_the_same(events: Any, budget: int, evictions: frozenset[int]) -> None:
+def test_timers_of_evicted_keys_fire(events: Any, budget: int, evictions: frozenset[int]) -> None:
     found, expected = tiered_and_resident_runs(timers.step, [Clock(0), *events], budget, evictions)
     assert found == expected
 
@@ -149,7 +151,7 @@ def test_a_snapshot_of_a_tiered_operator_can_be_restored_with_tiers_and_without(
 
 
 def contents(entries: Any) -> list[str]:
-    """The contents of state entries as text, whatever class they are stored in."""
+    """The contents of state entries as text, independent of the class that stores them."""
 
     def plain(stored: Any) -> Any:
         match stored:
@@ -225,7 +227,7 @@ def test_a_capture_has_the_timers_as_they_were_when_it_began(
     assert captured == snapshot
 
 
-def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:
+def test_only_as_many_keys_stay_in_memory_as_the_budget_allows() -> None:
     strategy = WindowingStrategy(ASSIGNERS["global"])
     operator = tiered_operator(lambda: window_operator(combine(RESULTS["sum"][0]), strategy), 200_000)
     windows = assign(strategy.assigner)(0, None)
@@ -236,27 +238,27 @@ def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:
     assert sum(value for _, (_, value), *_ in answer(operator, None)) == 5_000
 
 
-def test_an_element_without_a_key_is_refused_as_without_tiers() -> None:
+def test_an_element_without_a_key_is_refused() -> None:
     operator = tiered_operator(lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["global"])))
     with pytest.raises(Exception, match="pairs"):
         answer(operator, Elements(((7, 0, assign(ASSIGNERS["global"])(0, None)),)))
 
 
-def test_state_that_is_cleared_is_deleted_from_the_store_too() -> None:
+def test_cleared_state_is_deleted_from_the_store() -> None:
     make = lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["fixed"]))  # noqa: E731
     operator = tiered_operator(make)
     answer(operator, Elements(((("a", 1), 3, assign(ASSIGNERS["fixed"])(3, None)),)))
     answer(operator, Watermark(5))
-    assert isinstance(operator.cold, DictCold)
+    assert isinstance(operator.cold, DictStore)
     assert list(operator.cold.records) == ["a"]
     answer(operator, Watermark(10))
     operator.spill(list(operator.resident_keys()))
     assert not operator.cold.records
 
 
-def test_state_expires_at_its_time_to_live_although_its_key_was_evicted_in_between() -> None:
+def test_state_of_an_evicted_key_expires_after_its_ttl() -> None:
     """When the key is loaded again, its expiry is queued after those of keys that arrived later."""
-    operator = tiered_operator(operator_factory(briefly, "step"), 1 << 20)
+    operator = tiered_operator(operator_factory(with_expiring_value, "step"), 1 << 20)
     answer(operator, Clock(0))
     answer(operator, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
     operator.spill(["old"])

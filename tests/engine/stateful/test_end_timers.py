@@ -1,4 +1,4 @@
-"""Timers at the end of input: the operator can pause between two and be snapshotted, without effect on its output."""
+"""Timers at the end of input: the operator may pause between two and be snapshotted, without effect on its output."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.engine.state.test_tiered import DictCold
+from tests.engine.state.test_tiered import DictStore
 from tests.support.operator_driver import Elements, Watermark, context, feed, operator, read
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.state.tiered import TieredOperator
@@ -24,7 +24,7 @@ COUNT = tg.ValueStateSpec("count")
 
 
 class Ticking(tg.DoFn):
-    """Emits at each tick how many there were, and sets the next; a tock at the end sets one more tick."""
+    """Emits the number of ticks at each tick, and sets the next; a tock at the end sets one more tick."""
 
     def process(self, element: Any, tick: Any = tg.DoFn.TimerParam(TICK), tock: Any = tg.DoFn.TimerParam(TOCK)) -> None:
         tick.set(element[1])
@@ -34,15 +34,15 @@ class Ticking(tg.DoFn):
     def ticked(
         self,
         key: Any = tg.DoFn.KeyParam,
-        at: Any = tg.DoFn.TimestampParam,
+        timestamp: Any = tg.DoFn.TimestampParam,
         window: Any = tg.DoFn.WindowParam,
         count: Any = tg.DoFn.StateParam(COUNT),
         tick: Any = tg.DoFn.TimerParam(TICK),
     ) -> Iterator[Any]:
         count.write((count.read() or 0) + 1)
-        yield key, at.seconds(), count.read()
-        if at + 1 < window.end:
-            tick.set(at + 1)
+        yield key, timestamp.seconds(), count.read()
+        if timestamp + 1 < window.end:
+            tick.set(timestamp + 1)
 
     @tg.on_timer(TOCK)
     def tocked(self, key: Any = tg.DoFn.KeyParam, tick: Any = tg.DoFn.TimerParam(TICK)) -> Iterator[Any]:
@@ -51,15 +51,15 @@ class Ticking(tg.DoFn):
 
 
 class Ending(Ticking):
-    """The same, with a callback for each key when its window expires."""
+    """Additionally has a callback for the expiration of windows."""
 
     @tg.on_window_expiration
-    def over(self, key: Any = tg.DoFn.KeyParam, count: Any = tg.DoFn.StateParam(COUNT)) -> Iterator[Any]:
-        yield key, "over", count.read()
+    def expired(self, key: Any = tg.DoFn.KeyParam, count: Any = tg.DoFn.StateParam(COUNT)) -> Iterator[Any]:
+        yield key, "expired", count.read()
 
 
-class Once(tg.DoFn):
-    """One tick in each window, and a callback when it expires."""
+class OneTick(tg.DoFn):
+    """Ticks once in each window, and has a callback for its expiration."""
 
     def process(self, element: Any, t: Any = tg.DoFn.TimestampParam, tick: Any = tg.DoFn.TimerParam(TICK)) -> None:
         tick.set(t + 1)
@@ -69,8 +69,8 @@ class Once(tg.DoFn):
         yield "tick"
 
     @tg.on_window_expiration
-    def over(self) -> Iterator[Any]:
-        yield "over"
+    def expired(self) -> Iterator[Any]:
+        yield "expired"
 
 
 def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
@@ -78,16 +78,18 @@ def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
         return p | tg.Create([("k", 1)]) | tg.WindowInto(windows) | STEP >> tg.ParDo(fn)
 
     inner: Any = operator(write, STEP, world=world)
-    return TieredOperator(inner, DictCold(), 0) if pages else inner  # type: ignore[arg-type]
+    return TieredOperator(inner, DictStore(), 0) if pages else inner  # type: ignore[arg-type]
 
 
-def ended(build: Callable[[], Operator], windows: Any, *, restored: bool, clocked: bool = False) -> list[Any]:
+def output_at_the_end(
+    build: Callable[[], Operator], windows: Any, *, restored: bool, clocked: bool = False
+) -> list[Any]:
     """The output for some keys and the end of input; the watermark is repeated while the operator is paused. `clocked`:
     processing time advances during the pauses."""
     op = build()
     collection = "WindowInto(GlobalWindows)" if windows == tg.GlobalWindows() else "WindowInto(FixedWindows)"
     items = tuple(((key, 3 + n), SECOND, (_window(windows),)) for n, key in enumerate("abc"))
-    out = [made for event in (Elements(items, collection), Watermark(4 * SECOND)) for made in feed(op, event)]
+    out = [emitted for event in (Elements(items, collection), Watermark(4 * SECOND)) for emitted in feed(op, event)]
     out += [*read(op.finish_bundle()), *read(op.on_watermark(MAX_MICROS))]
     rounds = 0
     while op.paused:
@@ -101,10 +103,10 @@ def ended(build: Callable[[], Operator], windows: Any, *, restored: bool, clocke
         if clocked:
             out += [*read(op.finish_bundle()), *read(op.on_clock((2000 + rounds) * SECOND))]
             assert op.paused
-        held = op.hold()
-        made_now = list(read(op.on_watermark(MAX_MICROS)))
-        assert all(micros >= held for _, _, micros, _ in made_now)
-        out += made_now
+        hold = op.hold()
+        emitted = list(read(op.on_watermark(MAX_MICROS)))
+        assert all(micros >= hold for _, _, micros, _ in emitted)
+        out += emitted
     out += read(op.finish())
     assert not op.paused
     assert rounds < 1000
@@ -124,51 +126,53 @@ def _window(windows: Any) -> Any:
 def test_pausing_between_two_timers_changes_nothing(
     fn: tg.DoFn, windows: Any, pages: bool, restored: bool, clocked: bool, pause: tuple[bool, ...]
 ) -> None:
-    whole = context(max_end_timers=6)
-    expected = ended(lambda: make(fn, windows, whole, pages=False), windows, restored=False)
+    uninterrupted = context(max_end_timers=6)
+    expected = output_at_the_end(lambda: make(fn, windows, uninterrupted, pages=False), windows, restored=False)
     world = context(max_end_timers=6)
-    asked = cycle(pause)
-    world.should_pause = lambda: next(asked)
-    found = ended(lambda: make(fn, windows, world, pages=pages), windows, restored=restored, clocked=clocked)
+    answers = cycle(pause)
+    world.should_pause = lambda: next(answers)
+    found = output_at_the_end(
+        lambda: make(fn, windows, world, pages=pages), windows, restored=restored, clocked=clocked
+    )
     for key in "abc":
         assert [value for value in found if value[0] == key] == [value for value in expected if value[0] == key]
     for name in ("dropped_timers", "keys_at_max_end_timers"):
         counter = MetricKey(STEP, ENGINE, name)
-        assert world.metrics.counters.get(counter, 0) == whole.metrics.counters.get(counter, 0)
+        assert world.metrics.counters.get(counter, 0) == uninterrupted.metrics.counters.get(counter, 0)
     assert len(found) == len(expected) > 12
 
 
 @pytest.mark.parametrize("pages", [False, True], ids=["in memory", "paged"])
 @pytest.mark.parametrize("first", ["earliest", "latest"])
-def test_a_pause_holds_the_watermark_for_every_window_that_is_left(first: str, pages: bool) -> None:
-    """The output of a paused window is never behind the output watermark, whatever the order of restored state."""
+def test_a_pause_holds_the_watermark_for_every_remaining_window(first: str, pages: bool) -> None:
+    """The output of a paused window is never behind the output watermark, in any order of restored state."""
     world = context()
     world.should_pause = lambda: True
-    windows = [tg.IntervalWindow(at, at + 10) for at in range(0, 100, 10)]
+    windows = [tg.IntervalWindow(start, start + 10) for start in range(0, 100, 10)]
     items = [(("k", window.start.seconds() + 3), window.start.micros, (window,)) for window in windows]
-    op = make(Once(), tg.FixedWindows(10), world, pages=pages)
-    given = tuple(items if first == "earliest" else reversed(items))
-    feed(op, Elements(given, "WindowInto(FixedWindows)"))
-    passed_on, words = 0, []
+    op = make(OneTick(), tg.FixedWindows(10), world, pages=pages)
+    ordered = tuple(items if first == "earliest" else reversed(items))
+    feed(op, Elements(ordered, "WindowInto(FixedWindows)"))
+    watermark, values = 0, []
     emitted = [*read(op.finish_bundle()), *read(op.on_watermark(MAX_MICROS))]
     while True:
-        assert all(micros >= passed_on for _, _, micros, _ in emitted)
-        words += [value for _, value, _, _ in emitted]
+        assert all(micros >= watermark for _, _, micros, _ in emitted)
+        values += [value for _, value, _, _ in emitted]
         if not op.paused:
             break
-        passed_on = max(passed_on, op.hold())
+        watermark = max(watermark, op.hold())
         saved = pickle.dumps(op.snapshot())
-        op = make(Once(), tg.FixedWindows(10), world, pages=pages)
+        op = make(OneTick(), tg.FixedWindows(10), world, pages=pages)
         op.restore(pickle.loads(saved))
-        passed_on = max(passed_on, op.hold())
+        watermark = max(watermark, op.hold())
         emitted = list(read(op.on_watermark(MAX_MICROS)))
-    assert sorted(words) == ["over"] * 10 + ["tick"] * 10
+    assert sorted(values) == ["expired"] * 10 + ["tick"] * 10
 
 
-def test_control_comes_back_between_two_timers() -> None:
+def test_control_returns_between_two_timers() -> None:
     world = context(max_end_timers=5)
     op = make(Ticking(), tg.GlobalWindows(), world, pages=False)
     for _ in feed(op, Elements(((("k", 1), SECOND, (GLOBAL_WINDOW,)),), "WindowInto(GlobalWindows)")):
         pass
-    given = [len(block) for _, block in op.on_watermark(MAX_MICROS)]
-    assert given.count(0) >= 6
+    sizes = [len(block) for _, block in op.on_watermark(MAX_MICROS)]
+    assert sizes.count(0) >= 6

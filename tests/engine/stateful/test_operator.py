@@ -34,7 +34,7 @@ W0, W10 = IntervalWindow(0, 10), IntervalWindow(10, 20)
 STEP = "step"
 
 
-def made_by(fn: Any, windows: Any = None, **windowing: Any) -> Any:
+def applying(fn: Any, windows: Any = None, **windowing: Any) -> Any:
     def make(p: tg.Pipeline) -> Any:
         pairs = p | tg.Create([("k", 1)])
         if windows is not None:
@@ -44,7 +44,7 @@ def made_by(fn: Any, windows: Any = None, **windowing: Any) -> Any:
     return make
 
 
-def at(*items: tuple[Any, float], windows: tuple[Any, ...] = GLOBAL) -> Elements:
+def elements(*items: tuple[Any, float], windows: tuple[Any, ...] = GLOBAL) -> Elements:
     return Elements(tuple((value, int(t * SECOND), windows) for value, t in items))
 
 
@@ -67,13 +67,15 @@ class RunningMax(tg.DoFn):
 
 
 def test_state_is_kept_by_key() -> None:
-    out = run(operator(made_by(RunningMax()), STEP), [at((("a", 3), 0), (("b", 1), 1), (("a", 2), 2), (("b", 5), 3))])
+    out = run(
+        operator(applying(RunningMax()), STEP), [elements((("a", 3), 0), (("b", 1), 1), (("a", 2), 2), (("b", 5), 3))]
+    )
     assert values(out) == [("a", 3), ("b", 1), ("a", 3), ("b", 5)]
     assert [t for _, _, t, _ in out] == [0, SECOND, 2 * SECOND, 3 * SECOND]
 
 
 def test_state_is_kept_by_window_and_an_element_in_two_windows_is_processed_twice() -> None:
-    op = operator(made_by(RunningMax(), tg.SlidingWindows(20, 10)), STEP)
+    op = operator(applying(RunningMax(), tg.SlidingWindows(20, 10)), STEP)
     both, second = (IntervalWindow(-10, 10), IntervalWindow(0, 20)), (IntervalWindow(0, 20), IntervalWindow(10, 30))
     out = run(op, [Elements(((("a", 3), 0, both), (("a", 1), 11 * SECOND, second)))])
     assert [(value, windows) for _, value, _, windows in out] == [
@@ -84,12 +86,12 @@ def test_state_is_kept_by_window_and_an_element_in_two_windows_is_processed_twic
     ]
 
 
-def test_windows_that_follow_from_timestamps_are_found_in_the_loop() -> None:
+def test_windows_derived_from_timestamps_are_assigned_in_the_loop() -> None:
     from tests.support.operator_driver import read
     from tidegate.sdk.data.block import Block, DerivedFrom
     from tidegate.sdk.windowing.assigners import FixedWindows
 
-    op = operator(made_by(RunningMax(), tg.FixedWindows(10)), STEP)
+    op = operator(applying(RunningMax(), tg.FixedWindows(10)), STEP)
     op_block = Block([("a", 3), ("a", 1), ("a", 2)], [0, 11 * SECOND, 5], DerivedFrom(FixedWindows(10)))
     assert [(v, w) for _, v, _, w in read(op.process(op_block, "main"))] == [
         (("a", 3), (W0,)),
@@ -100,7 +102,7 @@ def test_windows_that_follow_from_timestamps_are_found_in_the_loop() -> None:
 
 def test_an_element_of_an_expired_window_is_dropped_and_counted_once() -> None:
     world = context()
-    op = operator(made_by(RunningMax(), tg.SlidingWindows(20, 10), allowed_lateness=5), STEP, world=world)
+    op = operator(applying(RunningMax(), tg.SlidingWindows(20, 10), allowed_lateness=5), STEP, world=world)
     old, young = IntervalWindow(-10, 10), IntervalWindow(0, 20)
     events = [
         Watermark(15 * SECOND),
@@ -111,21 +113,21 @@ def test_an_element_of_an_expired_window_is_dropped_and_counted_once() -> None:
     assert counted(world, "dropped_late") == 1
 
 
-def test_late_elements_within_lateness_still_have_their_state() -> None:
-    op = operator(made_by(RunningMax(), tg.FixedWindows(10), allowed_lateness=5), STEP)
-    events = [at((("a", 3), 1), windows=(W0,)), Watermark(14 * SECOND), at((("a", 1), 2), windows=(W0,))]
+def test_late_elements_within_the_allowed_lateness_still_have_their_state() -> None:
+    op = operator(applying(RunningMax(), tg.FixedWindows(10), allowed_lateness=5), STEP)
+    events = [elements((("a", 3), 1), windows=(W0,)), Watermark(14 * SECOND), elements((("a", 1), 2), windows=(W0,))]
     assert values(run(op, events)) == [("a", 3), ("a", 3)]
 
 
 def test_state_of_an_expired_window_is_collected() -> None:
-    op = operator(made_by(RunningMax(), tg.FixedWindows(10)), STEP)
-    run(op, [at((("a", 3), 1), windows=(W0,)), at((("a", 4), 11), windows=(W10,))], end=False)
+    op = operator(applying(RunningMax(), tg.FixedWindows(10)), STEP)
+    run(op, [elements((("a", 3), 1), windows=(W0,)), elements((("a", 4), 11), windows=(W10,))], end=False)
     assert op.snapshot().tables == {"cell/seen": {W0: {"a": 3}, W10: {"a": 4}}}
     run(op, [Watermark(10 * SECOND)], end=False)
     assert op.snapshot().tables == {"cell/seen": {W10: {"a": 4}}}
 
 
-def test_plain_functions_may_have_state_too() -> None:
+def test_plain_functions_may_have_state() -> None:
     def number(element: Any, seen: Any = tg.DoFn.StateParam(SEEN)) -> Any:
         seen.write((seen.read() or 0) + 1)
         return seen.read()
@@ -135,9 +137,9 @@ def test_plain_functions_may_have_state_too() -> None:
         seen.write(True)
         return not known
 
-    events = [at((("a", 0), 0), (("a", 1), 1), (("b", 2), 2))]
-    assert values(run(operator(made_by(tg.Map(number)), STEP), events)) == [1, 2, 1]
-    assert values(run(operator(made_by(tg.Filter(is_new)), STEP), events)) == [("a", 0), ("b", 2)]
+    events = [elements((("a", 0), 0), (("a", 1), 1), (("b", 2), 2))]
+    assert values(run(operator(applying(tg.Map(number)), STEP), events)) == [1, 2, 1]
+    assert values(run(operator(applying(tg.Filter(is_new)), STEP), events)) == [("a", 0), ("b", 2)]
 
 
 def test_tags_timestamps_and_dead_letters_work_as_on_any_step() -> None:
@@ -158,7 +160,7 @@ def test_tags_timestamps_and_dead_letters_work_as_on_any_step() -> None:
         for n, part in enumerate((*good, bad)):
             part | f"reads {n}" >> tg.Map(str)
 
-    events = [at((("k", "tag"), 1), (("k", "bad"), 2), (("k", "ok"), 3), (("k", "ok"), 4), windows=(W0,))]
+    events = [elements((("k", "tag"), 1), (("k", "bad"), 2), (("k", "ok"), 3), (("k", "ok"), 4), windows=(W0,))]
     for cut in (1, 4):
         out = run(operator(make, STEP), events, cut=cut)
         assert [(c, v if c != f"{STEP}:bad" else v[:1], t // SECOND, w) for c, v, t, w in out] == [
@@ -176,7 +178,7 @@ def test_an_error_names_step_line_and_element() -> None:
             raise ValueError("no good")
 
     with pytest.raises(tg.UserCodeError) as caught:
-        run(operator(made_by(Fails()), STEP), [at((("k", 7), 0))])
+        run(operator(applying(Fails()), STEP), [elements((("k", 7), 0))])
     message = str(caught.value)
     assert "ValueError: no good" in message
     assert f"in step '{STEP}', applied at {__file__}" in message
@@ -185,16 +187,16 @@ def test_an_error_names_step_line_and_element() -> None:
 
 def test_an_element_that_is_no_pair_is_refused() -> None:
     with pytest.raises(tg.RunError, match=r"this step takes pairs \(key, value\), but got 7"):
-        run(operator(made_by(RunningMax()), STEP), [at((7, 0))])
+        run(operator(applying(RunningMax()), STEP), [elements((7, 0))])
 
 
 def test_a_key_without_an_encoding_is_refused_when_checked() -> None:
-    op = operator(made_by(RunningMax()), STEP, world=context(checks="sample"))
+    op = operator(applying(RunningMax()), STEP, world=context(checks="sample"))
     with pytest.raises(tg.KeyEncodingError, match="NaN"):
-        run(op, [at(((float("nan"), 1), 0))])
+        run(op, [elements(((float("nan"), 1), 0))])
 
 
-def test_changing_what_was_read_is_reported_with_step_and_cell() -> None:
+def test_changing_a_value_that_was_read_is_reported_with_step_and_cell() -> None:
     class Appends(tg.DoFn):
         def process(self, element: Any, seen: Any = tg.DoFn.StateParam(SEEN)) -> Iterator[Any]:
             values = seen.read() or []
@@ -202,14 +204,14 @@ def test_changing_what_was_read_is_reported_with_step_and_cell() -> None:
             seen.write(values)
             yield element
 
-    op = operator(made_by(Appends()), STEP, world=context(checks="sample"))
+    op = operator(applying(Appends()), STEP, world=context(checks="sample"))
     with pytest.raises(tg.CheckError, match="state cell 'seen' was changed") as caught:
-        run(op, [at((("k", 1), 0), (("k", 2), 0))])
+        run(op, [elements((("k", 1), 0), (("k", 2), 0))])
     assert f"in step '{STEP}'" in str(caught.value)
 
 
 class Alarms(tg.DoFn):
-    """Sets `alarm` to the element's value in seconds, `tick` a little later than now."""
+    """Sets `alarm` or `tick`, as the element says, to a number of seconds."""
 
     def process(
         self,
@@ -235,15 +237,15 @@ class Alarms(tg.DoFn):
 
 
 def test_a_timer_set_for_the_past_fires_before_the_next_element() -> None:
-    op = operator(made_by(Alarms()), STEP)
-    out = run(op, [Watermark(20 * SECOND), at((("k", ("alarm", 20)), 18), (("k", ("alarm", 30)), 19))], end=False)
+    op = operator(applying(Alarms()), STEP)
+    out = run(op, [Watermark(20 * SECOND), elements((("k", ("alarm", 20)), 18), (("k", ("alarm", 30)), 19))], end=False)
     assert values(out) == [("element", 20), ("alarm", "k", 20.0, (20,)), ("element", 30)]
 
 
 def test_a_timer_holds_the_watermark_at_its_output_timestamp() -> None:
-    op = operator(made_by(Alarms()), STEP)
+    op = operator(applying(Alarms()), STEP)
     assert op.hold() == MAX_MICROS
-    run(op, [Clock(0), Watermark(0), at((("a", ("alarm", 15)), 1), (("b", ("tick", 100)), 7))], end=False)
+    run(op, [Clock(0), Watermark(0), elements((("a", ("alarm", 15)), 1), (("b", ("tick", 100)), 7))], end=False)
     assert op.hold() == 7 * SECOND
     assert op.next_clock() == 100 * SECOND
     out = run(op, [Clock(100 * SECOND)], end=False)
@@ -254,19 +256,19 @@ def test_a_timer_holds_the_watermark_at_its_output_timestamp() -> None:
     assert op.hold() == MAX_MICROS
 
 
-def test_a_timer_past_its_windows_expiry_is_an_error_and_one_at_it_is_none() -> None:
-    op = operator(made_by(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
-    assert values(run(op, [at((("k", ("alarm", 15)), 1), windows=(W0,))]))[1] == ("alarm", "k", 15.0, (15,))
-    op = operator(made_by(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
+def test_a_timer_may_be_set_up_to_the_expiry_of_its_window_and_no_later() -> None:
+    op = operator(applying(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
+    assert values(run(op, [elements((("k", ("alarm", 15)), 1), windows=(W0,))]))[1] == ("alarm", "k", 15.0, (15,))
+    op = operator(applying(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
     with pytest.raises(
         tg.UserCodeError, match=r"'alarm' can't be set to .*00:00:16Z: its window .* expires at .*00:00:15Z"
     ):
-        run(op, [at((("k", ("alarm", 16)), 1), windows=(W0,))])
+        run(op, [elements((("k", ("alarm", 16)), 1), windows=(W0,))])
 
 
-def test_a_timer_on_the_clock_that_is_due_after_a_restart_fires_at_the_first_clock() -> None:
-    make = operator_factory(made_by(Alarms()), STEP)
-    events = [Clock(0), at((("k", ("tick", 10)), 1)), Clock(50 * SECOND)]
+def test_a_processing_time_timer_that_is_due_after_a_restart_fires_immediately() -> None:
+    make = operator_factory(applying(Alarms()), STEP)
+    events = [Clock(0), elements((("k", ("tick", 10)), 1)), Clock(50 * SECOND)]
     assert values(run_restored(make, events, 2)) == [("element", 10), ("tick", "k", 1.0)]
 
 
@@ -280,7 +282,7 @@ def test_an_error_in_a_timer_names_method_and_key() -> None:
             raise ValueError("no good")
 
     with pytest.raises(tg.UserCodeError) as caught:
-        run(operator(made_by(Fails()), STEP), [at((("k", 1), 0))])
+        run(operator(applying(Fails()), STEP), [elements((("k", 1), 0))])
     message = str(caught.value)
     assert "while calling ring" in message
     assert "key: 'k'" in message
@@ -288,7 +290,7 @@ def test_an_error_in_a_timer_names_method_and_key() -> None:
 
 
 class Repeats(tg.DoFn):
-    """Each firing sets the timer again; the expiration of the window emits, too."""
+    """Each firing sets its timer again; the expiration of the window emits as well."""
 
     def process(
         self, element: Any, alarm: Any = tg.DoFn.TimerParam(ALARM), tick: Any = tg.DoFn.TimerParam(TICK)
@@ -307,58 +309,61 @@ class Repeats(tg.DoFn):
         yield "tick"
 
     @tg.on_window_expiration
-    def over(self, key: Any = tg.DoFn.KeyParam, alarm: Any = tg.DoFn.TimerParam(ALARM)) -> Iterator[Any]:
+    def expired(self, key: Any = tg.DoFn.KeyParam, alarm: Any = tg.DoFn.TimerParam(ALARM)) -> Iterator[Any]:
         alarm.set(tg.Timestamp(1000))
-        yield "over", key
+        yield "expired", key
 
 
-def test_at_the_end_of_time_event_timers_of_the_global_window_go_on_up_to_a_limit() -> None:
+def test_at_the_end_of_input_event_timers_of_the_global_window_repeat_up_to_a_limit() -> None:
     for streaming in (True, False):
         world = context(max_end_timers=2)
-        op = operator(made_by(Repeats()), STEP, streaming=streaming, world=world)
-        assert values(run(op, [at((("k", 5), 0))])) == ["alarm", "alarm", "alarm", "tick", ("over", "k")]
-        assert counted(world, "dropped_timers") == 3  # the fourth alarm, the second tick, that of the expiration
+        op = operator(applying(Repeats()), STEP, streaming=streaming, world=world)
+        assert values(run(op, [elements((("k", 5), 0))])) == ["alarm", "alarm", "alarm", "tick", ("expired", "k")]
+        assert counted(world, "dropped_timers") == 3  # the fourth alarm, the second tick, the alarm set at expiration
         assert counted(world, "keys_at_max_end_timers") == 1
 
 
 def test_on_bounded_input_processing_time_timers_fire_once_at_the_end() -> None:
-    op = operator(made_by(Alarms()), STEP, streaming=False)
-    events = [Clock(0), at((("k", ("tick", 5)), 1), (("k", ("alarm", 9)), 2)), Clock(50 * SECOND)]
-    before = values(run(op, events, end=False))
+    op = operator(applying(Alarms()), STEP, streaming=False)
+    events = [Clock(0), elements((("k", ("tick", 5)), 1), (("k", ("alarm", 9)), 2)), Clock(50 * SECOND)]
+    before_the_end = values(run(op, events, end=False))
     assert op.next_clock() is None
     fired = [("alarm", "k", 9.0, (5, 9)), ("tick", "k", 1.0)]
-    assert before + values(run(op, [])) == [("element", 5), ("element", 9), *fired]
+    assert before_the_end + values(run(op, [])) == [("element", 5), ("element", 9), *fired]
 
 
-def test_on_bounded_input_each_keys_elements_come_in_timestamp_order() -> None:
+def test_on_bounded_input_the_elements_of_each_key_are_processed_in_timestamp_order() -> None:
     def so_far(element: Any, bag: Any = tg.DoFn.StateParam(BAG)) -> Any:
         bag.add(element[1])
         return element[0], bag.read()
 
-    op = operator(made_by(tg.Map(so_far)), STEP, streaming=False)
-    out = run(op, [at((("a", 3), 3), (("b", 1), 9), (("a", 1), 1)), at((("b", 0), 0), (("a", 2), 2))])
+    op = operator(applying(tg.Map(so_far)), STEP, streaming=False)
+    out = run(op, [elements((("a", 3), 3), (("b", 1), 9), (("a", 1), 1)), elements((("b", 0), 0), (("a", 2), 2))])
     assert [v for v in values(out) if v[0] == "a"] == [("a", (1,)), ("a", (1, 2)), ("a", (1, 2, 3))]
     assert [v for v in values(out) if v[0] == "b"] == [("b", (0,)), ("b", (0, 1))]
 
 
-class Closes(tg.DoFn):
+class EmitsAtExpiration(tg.DoFn):
     def process(self, element: Any, bag: Any = tg.DoFn.StateParam(BAG)) -> None:
         bag.add(element[1])
 
     @tg.on_window_expiration
-    def over(self, key: Any = tg.DoFn.KeyParam, bag: Any = tg.DoFn.StateParam(BAG)) -> Iterator[Any]:
+    def expired(self, key: Any = tg.DoFn.KeyParam, bag: Any = tg.DoFn.StateParam(BAG)) -> Iterator[Any]:
         yield key, bag.read()
 
 
 def test_expiration_runs_by_window_and_first_arrival_just_before_state_is_collected() -> None:
-    op = operator(made_by(Closes(), tg.FixedWindows(10), allowed_lateness=5), STEP)
+    op = operator(applying(EmitsAtExpiration(), tg.FixedWindows(10), allowed_lateness=5), STEP)
     run(
         op,
-        [at((("b", 1), 11), windows=(W10,)), at((("b", 2), 1), (("a", 3), 2), (("b", 4), 3), windows=(W0,))],
+        [
+            elements((("b", 1), 11), windows=(W10,)),
+            elements((("b", 2), 1), (("a", 3), 2), (("b", 4), 3), windows=(W0,)),
+        ],
         end=False,
     )
     assert run(op, [Watermark(14 * SECOND)], end=False) == []
-    assert op.hold() == 10 * SECOND - 1, "what expiration emits must not be late"
+    assert op.hold() == 10 * SECOND - 1, "the output of an expiration is late"
     out = run(op, [Watermark(99 * SECOND)], end=False)
     assert [(value, t, windows) for _, value, t, windows in out] == [
         (("b", (2, 4)), 10 * SECOND - 1, (W0,)),
@@ -369,21 +374,21 @@ def test_expiration_runs_by_window_and_first_arrival_just_before_state_is_collec
     assert op.snapshot().tables["cell/bag"] == {}
 
 
-def test_a_ttl_counts_from_the_last_write_and_clears_state_that_is_never_read() -> None:
+def test_a_ttl_starts_at_the_last_write_and_clears_state_that_is_never_read() -> None:
     class Once(tg.DoFn):
         def process(self, element: Any, short: Any = tg.DoFn.StateParam(SHORT)) -> Iterator[Any]:
             if short.read() is None:
                 short.write(True)
                 yield element
 
-    make = operator_factory(made_by(Once()), STEP)
+    make = operator_factory(applying(Once()), STEP)
     events = [
         Clock(100 * SECOND),
-        at((("k", 1), 0), (("k", 2), 0)),
+        elements((("k", 1), 0), (("k", 2), 0)),
         Clock(109 * SECOND),
-        at((("k", 3), 0)),
+        elements((("k", 3), 0)),
         Clock(110 * SECOND),
-        at((("k", 4), 0)),
+        elements((("k", 4), 0)),
     ]
     for position in range(len(events) + 1):
         assert values(run_restored(make, events, position)) == [("k", 1), ("k", 4)]
@@ -422,8 +427,8 @@ def test_setup_and_teardown_of_a_combining_cell_run_once() -> None:
         cell.add(element[1])
         return cell.read()
 
-    op = operator(made_by(tg.Map(add)), STEP)
-    assert values(run(op, [at((("k", 1), 0), (("k", 2), 0))])) == [1, 3]
+    op = operator(applying(tg.Map(add)), STEP)
+    assert values(run(op, [elements((("k", 1), 0), (("k", 2), 0))])) == [1, 3]
     op.close()
     assert calls == ["setup", "teardown"]
 
@@ -437,14 +442,16 @@ def test_the_time_parameters_are_watermark_and_processing_time() -> None:
     ) -> Any:
         return watermark.seconds(), clock.seconds()
 
-    out = run(operator(made_by(tg.Map(times)), STEP), [Clock(7 * SECOND), Watermark(3 * SECOND), at((("k", 1), 4))])
+    out = run(
+        operator(applying(tg.Map(times)), STEP), [Clock(7 * SECOND), Watermark(3 * SECOND), elements((("k", 1), 4))]
+    )
     assert values(out) == [(3.0, 7.0)]
 
 
 def test_a_snapshot_with_a_cell_that_is_no_longer_declared_is_refused() -> None:
-    old = operator(made_by(Closes()), STEP)
-    run(old, [at((("k", 1), 0))], end=False)
-    new = operator(made_by(RunningMax()), STEP)
+    old = operator(applying(EmitsAtExpiration()), STEP)
+    run(old, [elements((("k", 1), 0))], end=False)
+    new = operator(applying(RunningMax()), STEP)
     with pytest.raises(tg.RunError, match=r"state of 'step' under the name 'bag', which the step.*no longer declares"):
         new.restore(old.snapshot())
 
@@ -463,7 +470,7 @@ def test_a_callback_cannot_ask_for_an_element_or_pane() -> None:
         tg.Pipeline() | tg.Create([("k", 1)]) | tg.ParDo(Wrong())
 
 
-def test_two_cells_of_one_name_are_refused() -> None:
+def test_two_cells_of_the_same_name_are_refused() -> None:
     other = tg.BagStateSpec("seen")
 
     def both(element: Any, a: Any = tg.DoFn.StateParam(SEEN), b: Any = tg.DoFn.StateParam(other)) -> None: ...

@@ -1,4 +1,4 @@
-"""Timers against a slow model that has them in one list and searches all of it at every event."""
+"""Timers compared with a slow model that searches a list of all timers at every event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZE = 10
 
 
 def ops_of(name: str, tag: str) -> list[tuple[Any, ...]]:
-    """The operations of a callback: it sets other timers, some of them in the past."""
+    """The operations of a callback, which sets other timers, some of them in the past."""
     match name, tag:
         case "late", "x":
             return [("set", "early", 1, "y", None)]
@@ -50,7 +50,7 @@ LATE, EARLY, CLOCK = (tg.DoFn.TimerParam(TIMERS[name]) for name in ("late", "ear
 
 
 class Scripted(tg.DoFn):
-    """Sets and clears timers as its elements ask; a callback emits which timer it was and performs its `ops_of`."""
+    """Sets and clears timers as its elements say; a callback emits its timer and performs its `ops_of`."""
 
     def process(
         self,
@@ -131,7 +131,7 @@ ORDER = {"late": 0, "early": 1, "clock": 2}
 
 @dataclass
 class Model:
-    """One key and one window of the step above."""
+    """A model of one key and one window of the step above."""
 
     key: str
     window: IntervalWindow
@@ -169,7 +169,7 @@ class Model:
 
 
 def model(events: list[Event]) -> list[dict[str, list[Out]]]:
-    """The output of the step by event, of which the last is the end of input, and by key."""
+    """The output of the step by event and key; the last event is the end of input."""
     parts: dict[tuple[str, IntervalWindow], Model] = {}
     gone: list[Model] = []
     watermark, clock = MIN_MICROS, MIN_MICROS
@@ -230,9 +230,9 @@ op = st.one_of(
 element = st.tuples(st.sampled_from("ab"), st.lists(op, max_size=4), st.sampled_from([0, 1, 5, 9, 12, 20]))
 
 
-def as_elements(drawn: list[Any]) -> Elements:
+def as_elements(items_drawn: list[Any]) -> Elements:
     items = []
-    for key, ops, second in drawn:
+    for key, ops, second in items_drawn:
         start = second // SIZE * SIZE
         items.append(((key, tuple(ops)), second * SECOND, (IntervalWindow(start, start + SIZE),)))
     return Elements(tuple(items))
@@ -256,16 +256,16 @@ step = operator_factory(pipeline, "step")
 
 def by_key(out: list[Out]) -> dict[str, list[Out]]:
     found: dict[str, list[Out]] = {}
-    for made in out:
-        found.setdefault(made[1][0], []).append(made)
+    for emitted in out:
+        found.setdefault(emitted[1][0], []).append(emitted)
     return found
 
 
 @given(scripts)
-def test_timers_fire_as_a_slow_model_says(events: list[Event]) -> None:
+def test_timers_fire_as_in_the_model(events: list[Event]) -> None:
     op = step()
-    made = [by_key(run(op, [event], end=False)) for event in events]
-    assert [*made, by_key(run(op, []))] == model(events)
+    found = [by_key(run(op, [event], end=False)) for event in events]
+    assert [*found, by_key(run(op, []))] == model(events)
 
 
 @given(scripts, st.integers(1, 3))
@@ -283,8 +283,8 @@ def test_small_output_blocks_change_nothing(events: list[Event], size: int) -> N
 @given(scripts)
 def test_a_restore_at_any_position_changes_nothing(events: list[Event]) -> None:
     expected = by_key(run(step(), events))
-    for at in range(len(events) + 1):
-        assert by_key(run_restored(step, events, at)) == expected
+    for position in range(len(events) + 1):
+        assert by_key(run_restored(step, events, position)) == expected
 
 
 @settings(max_examples=40)
@@ -292,18 +292,18 @@ def test_a_restore_at_any_position_changes_nothing(events: list[Event]) -> None:
 def test_state_split_by_key_gives_the_same_output_as_one_task(events: list[Event]) -> None:
     half = len(events) // 2
     first: Any = step()
-    before = run(first, events[:half], end=False)
+    first_half = run(first, events[:half], end=False)
     parts = [select_keys(first.snapshot(), key.__eq__) for key in "ab"]
-    after: list[Out] = []
+    second_half: list[Out] = []
     for n, key in enumerate("ab"):
-        alone: Any = step()
-        alone.restore(parts[n])
-        mine = [
+        task: Any = step()
+        task.restore(parts[n])
+        events_of_key = [
             Elements(tuple(item for item in e.items if item[0][0] == key)) if isinstance(e, Elements) else e
             for e in events[half:]
         ]
-        after += run(alone, mine)
-    assert by_key(before + after) == by_key(run(step(), events))
-    together: Any = step()
-    together.restore(merged(parts))
-    assert by_key(before + run(together, events[half:])) == by_key(run(step(), events))
+        second_half += run(task, events_of_key)
+    assert by_key(first_half + second_half) == by_key(run(step(), events))
+    merged_task: Any = step()
+    merged_task.restore(merged(parts))
+    assert by_key(first_half + run(merged_task, events[half:])) == by_key(run(step(), events))

@@ -1,4 +1,4 @@
-"""The window operator against a reference model: any strategy and stream, cut into any blocks, restored anywhere."""
+"""The window operator compared with a reference model: any strategy, stream, blocks and restores."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cases(draw: Any) -> tuple[Any, ...]:
 
 @settings(max_examples=400)
 @given(cases(), st.sampled_from([1, 2, 4096]))
-def test_any_strategy_gives_the_panes_of_the_model_however_blocks_are_cut(case: Any, size: int) -> None:
+def test_any_strategy_gives_the_panes_of_the_model_with_any_blocks(case: Any, size: int) -> None:
     strategy, node, model, events, cuts = case
     operator = window_operator(node, strategy, context(block_size=size))
     expected = model.run(events)

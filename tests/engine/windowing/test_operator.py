@@ -1,4 +1,4 @@
-"""Edge cases of the window operator: errors in the author's code, late data, clocks, blocks, the ends of time."""
+"""Edge cases of the window operator: errors in author code, late data, clocks, blocks, minimum and maximum times."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def broken(*_: Any) -> Any:
     raise ZeroDivisionError("on purpose")
 
 
-def breaks_on_two(x: int) -> bool:
+def fails_on_two(x: int) -> bool:
     return x == 2 and broken()
 
 
@@ -65,11 +65,11 @@ class BrokenMerge(Trips):
 
 
 class Broken(CombineFn[int, int, int]):
-    def __init__(self, at: str) -> None:
-        self.at = at
+    def __init__(self, method: str) -> None:
+        self.method = method
 
-    def _fails(self, at: str) -> None:
-        if at == self.at:
+    def _fails(self, method: str) -> None:
+        if method == self.method:
             broken()
 
     def create_accumulator(self) -> int:
@@ -90,7 +90,7 @@ class Broken(CombineFn[int, int, int]):
 
 
 def feed(op: Any, *elements: Any, windows: Any = None, times: Any = 0) -> list[Any]:
-    """The output for one block, which is in the global window unless `windows` are given."""
+    """Process one block, in the global window unless `windows` are given, and return the output."""
     return list(op.process(Block(list(elements), times, windows or Same((GLOBAL_WINDOW,))), "in"))
 
 
@@ -103,7 +103,7 @@ def feed_to_the_end(op: Any, *elements: Any, windows: Any, times: Any = 0) -> No
     ("strategy", "function"),
     [
         (
-            WindowingStrategy(GLOBAL, Repeatedly(AfterElement(breaks_on_two)), DISCARDING),
+            WindowingStrategy(GLOBAL, Repeatedly(AfterElement(fails_on_two)), DISCARDING),
             "the predicate of AfterElement",
         ),
         (WindowingStrategy(GLOBAL, Repeatedly(AfterDelta(1, broken)), DISCARDING), "the delta_fn of AfterDelta"),
@@ -141,12 +141,12 @@ def test_an_error_in_an_evictor_on_a_watermark_names_the_key() -> None:
 def test_an_error_in_the_merge_of_an_assigner_names_the_step_and_the_key() -> None:
     assigner = as_assigner(BrokenMerge())
     op = window_operator(group(), WindowingStrategy(assigner))
-    windows = Each([tuple(Trips().assign(tg_time(5), ("a", 1)))])
+    windows = Each([tuple(Trips().assign(timestamp_of(5), ("a", 1)))])
     with pytest.raises(UserCodeError, match=r"ZeroDivisionError(.|\n)*the merge of the window assigner(.|\n)*key: 'a'"):
         feed(op, ("a", 1), windows=windows, times=5)
 
 
-def tg_time(t: int) -> Any:
+def timestamp_of(t: int) -> Any:
     from tidegate.sdk.time import Timestamp
 
     return Timestamp(micros=t)
@@ -165,27 +165,27 @@ def test_an_error_in_a_combiner_names_its_method_and_the_key(path: Any, at: str)
 
 @pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
 @pytest.mark.parametrize("bad", [1, ("a", 1, 2)])
-def test_an_element_that_is_no_pair_is_refused(path: Any, bad: Any) -> None:
-    op = built(path)
+def test_an_element_that_is_not_a_pair_is_refused(path: Any, bad: Any) -> None:
+    op = operator_of(path)
     with pytest.raises(RunError, match=r"takes pairs \(key, value\)(.|\n)*'Group'"):
         feed(op, ("a", 1), bad, windows=DerivedFrom(ASSIGNERS["sessions"]))
 
 
 @pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
-def test_a_key_that_can_not_be_hashed_is_refused(path: Any) -> None:
+def test_an_unhashable_key_is_refused(path: Any) -> None:
     with pytest.raises(KeyEncodingError, match=r"list(.|\n)*'Group'"):
-        feed(built(path), ("a", 1), (["b"], 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
+        feed(operator_of(path), ("a", 1), (["b"], 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
 
 
 @pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
 def test_a_key_without_an_encoding_is_refused_by_the_checks(path: Any) -> None:
     ctx = Context(1 << 40, context().temp_dir, checks=Checks())
-    op = built(path, ctx)
+    op = operator_of(path, ctx)
     with pytest.raises(KeyEncodingError, match=r"(?i)nan(.|\n)*'Group'"):
         feed_to_the_end(op, (math.nan, 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
 
 
-def built(path: Any, ctx: Context | None = None) -> Any:
+def operator_of(path: Any, ctx: Context | None = None) -> Any:
     if path == "ordered":
         return operator("general", group(), WindowingStrategy(ASSIGNERS["sessions"]), ctx, ordered=True)
     return operator(path, group(), WindowingStrategy(ASSIGNERS["sessions"]), ctx)
@@ -194,7 +194,7 @@ def built(path: Any, ctx: Context | None = None) -> Any:
 # ---- late data
 
 
-def test_late_data_leaves_on_its_own_output_in_the_global_window_with_its_timestamp() -> None:
+def test_late_data_is_emitted_to_its_output_in_the_global_window_with_its_timestamp() -> None:
     op = window_operator(group("late"), WindowingStrategy(FixedWindows(micros(10))), late="behind")
     list(op.on_watermark(12))
     emitted = feed(op, ("a", 1), ("a", 2), ("b", 3), windows=DerivedFrom(FixedWindows(micros(10))), times=[3, 13, 4])
@@ -205,14 +205,14 @@ def test_late_data_leaves_on_its_own_output_in_the_global_window_with_its_timest
     assert not op.context.metrics.counters
 
 
-def test_late_data_of_an_unread_output_is_not_counted_as_dropped() -> None:
+def test_late_data_for_an_unused_output_is_not_counted_as_dropped() -> None:
     op = window_operator(group("late"), WindowingStrategy(FixedWindows(micros(10))))
     list(op.on_watermark(12))
     assert not feed(op, ("a", 1), windows=Same((TEN,)), times=3)
     assert not op.context.metrics.counters
 
 
-def test_an_element_of_no_window_is_not_late() -> None:
+def test_an_element_without_windows_is_not_late() -> None:
     op = window_operator(group(), WindowingStrategy(FixedWindows(micros(10))))
     assert not feed(op, ("a", 1), windows=Same(()), times=3)
     assert not op.context.metrics.counters
@@ -258,10 +258,10 @@ def test_a_watermark_that_goes_back_changes_nothing() -> None:
     assert [key.name for key in op.context.metrics.counters] == ["dropped_late"]
 
 
-# ---- blocks, and the ends of time
+# ---- blocks, and the minimum and maximum of time
 
 
-def test_one_block_may_fire_more_panes_than_a_block_holds() -> None:
+def test_one_block_may_fire_more_panes_than_fit_in_a_block() -> None:
     op = window_operator(
         group(), WindowingStrategy(GLOBAL, Repeatedly(AfterCount(1)), DISCARDING), context(block_size=3)
     )
@@ -270,13 +270,13 @@ def test_one_block_may_fire_more_panes_than_a_block_holds() -> None:
     assert [value for block in blocks for value in block.values] == [("a", [i]) for i in range(10)]
 
 
-def test_a_window_with_more_keys_than_a_block_holds_fires_in_several() -> None:
+def test_a_window_with_more_keys_than_fit_in_a_block_fires_in_several_blocks() -> None:
     op = window_operator(combine(len), WindowingStrategy(), context(block_size=4))
     feed(op, *[(i, 0) for i in range(9)])
     assert [len(block) for _, block in op.on_watermark(MAX_MICROS)] == [4, 4, 1]
 
 
-def test_panes_of_one_window_share_its_columns() -> None:
+def test_panes_of_one_window_share_their_columns() -> None:
     op = window_operator(combine(len), WindowingStrategy(FixedWindows(micros(10))))
     feed(op, ("a", 1), ("b", 1), windows=Same((TEN,)))
     ((_, block),) = op.on_watermark(10)
@@ -285,7 +285,7 @@ def test_panes_of_one_window_share_its_columns() -> None:
     assert not isinstance(block.panes, list)
 
 
-def test_expiry_saturates_at_the_end_of_time() -> None:
+def test_expiry_saturates_at_the_maximum_timestamp() -> None:
     window = IntervalWindow.of_micros(MAX_MICROS - 10, MAX_MICROS - 2)
     op = window_operator(
         group(), WindowingStrategy(FixedWindows(micros(8)), DefaultTrigger(), allowed_lateness=micros(100))
@@ -313,9 +313,9 @@ def test_an_emitted_value_does_not_change_when_more_elements_arrive() -> None:
         node = group() if combiner is None else combine(combiner)
         op = window_operator(node, WindowingStrategy(GLOBAL, Repeatedly(AfterCount(1)), ACCUMULATING))
         first = read(feed(op, ("a", 1)))
-        shown = repr(first)
+        text = repr(first)
         feed(op, ("a", 2))
-        assert repr(first) == shown
+        assert repr(first) == text
 
 
 def test_a_snapshot_shares_nothing_mutable_with_the_operator() -> None:
@@ -324,22 +324,22 @@ def test_a_snapshot_shares_nothing_mutable_with_the_operator() -> None:
         op = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
         feed(op, ("a", 1), ("a", 2))
         state = op.snapshot()
-        shown = repr(state)
+        text = repr(state)
         feed(op, ("a", 3))
-        assert repr(state) == shown
-        again = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
-        again.restore(state)
-        feed(again, ("a", 3))
-        assert repr(state) == shown
+        assert repr(state) == text
+        restored = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
+        restored.restore(state)
+        feed(restored, ("a", 3))
+        assert repr(state) == text
 
 
-def test_a_delta_keeps_its_reference_over_a_snapshot() -> None:
+def test_after_delta_keeps_its_reference_value_across_a_snapshot() -> None:
     strategy = WindowingStrategy(GLOBAL, Repeatedly(AfterDelta(3, difference)), DISCARDING)
-    op, again = window_operator(group(), strategy), window_operator(group(), strategy)
+    op, restored = window_operator(group(), strategy), window_operator(group(), strategy)
     feed(op, ("a", 1), ("a", 9))
-    again.restore(op.snapshot())
-    assert not feed(again, ("a", 10))
-    assert [pane[1] for pane in read(feed(again, ("a", 13)))] == [[10, 13]]
+    restored.restore(op.snapshot())
+    assert not feed(restored, ("a", 10))
+    assert [pane[1] for pane in read(feed(restored, ("a", 13)))] == [[10, 13]]
 
 
 def test_an_operator_without_input_does_not_hold_the_watermark() -> None:
