@@ -139,7 +139,7 @@ from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:
     from tidegate import io
-    from tidegate.io import WriteToArrow, WriteToAvro, WriteToCsv, WriteToJson, WriteToParquet
+    from tidegate.io import WriteToArrow, WriteToAvro, WriteToCsv, WriteToDelta, WriteToJson, WriteToParquet
     from tidegate.io.delta.reading import ReadFromDelta
     from tidegate.io.formats.reading import (
         ReadFromArrow,
@@ -161,6 +161,7 @@ _LAZY = {
     "WriteToArrow": "tidegate.io",
     "WriteToAvro": "tidegate.io",
     "WriteToCsv": "tidegate.io",
+    "WriteToDelta": "tidegate.io",
     "WriteToJson": "tidegate.io",
     "WriteToParquet": "tidegate.io",
     "show": "tidegate.sdk.interactive.show",
@@ -200,6 +201,7 @@ __all__ = [
     "WriteToArrow",
     "WriteToAvro",
     "WriteToCsv",
+    "WriteToDelta",
     "WriteToJson",
     "WriteToParquet",
     "show",

@@ -7,6 +7,7 @@ imports third-party packages only when it is used.
 from typing import Any
 
 from tidegate.io.delta.reading import ReadFromDelta
+from tidegate.io.delta.writing import WriteToDelta
 from tidegate.io.file_source.listing import FileMetadata
 from tidegate.io.file_source.matching import MatchAll, MatchFiles, ReadableFile, ReadMatches
 from tidegate.io.formats.reading import (
@@ -70,6 +71,7 @@ __all__ = [
     "WriteToArrow",
     "WriteToAvro",
     "WriteToCsv",
+    "WriteToDelta",
     "WriteToJson",
     "WriteToParquet",
     "WriteToSpark",

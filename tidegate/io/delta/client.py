@@ -77,7 +77,7 @@ def _absence(location: Location, problem: BaseException) -> str:
 def words_of(error: BaseException) -> str:
     """What an error of the library says, in one line."""
     lines = [line.strip() for line in _DECORATION.sub("", str(error)).splitlines()]
-    text = redacted(": ".join(line for line in lines if line and line != "0: <unknown>")) or type(error).__name__
+    text = redacted(": ".join(line for line in lines if line and "<unknown>" not in line)) or type(error).__name__
     if "URL scheme is not allowed" in text:
         text = "the endpoint is not HTTPS, which storage_options={'allow_http': 'true'} allows"
     return text if len(text) <= 500 else f"{text[:500]}…"

@@ -117,11 +117,13 @@ def _may_meet(file: DataFile, condition: Condition, is_partition: bool) -> bool:
             return matches((condition,), file.partition)
         except ReadError:
             return True  # the rows tell
-    greatest = file.greatest.get(name)
+    least, greatest = file.least.get(name), file.greatest.get(name)
+    if isinstance(least, str) and isinstance(greatest, str) and max(least + greatest, default="") > "\uffff":
+        least = greatest = None  # deltalake 1.6 decodes "\\ud840\\udc00" in logs as another character
     if isinstance(greatest, datetime.datetime):
         greatest += _MILLISECOND  # writers cut off the microseconds
     nulls = file.nulls.get(name)
     rows = file.rows
     if rows is None or not isinstance(nulls, int):
-        return may_match(condition, file.least.get(name), greatest, None, 0)
-    return may_match(condition, file.least.get(name), greatest, nulls, rows)
+        return may_match(condition, least, greatest, None, 0)
+    return may_match(condition, least, greatest, nulls, rows)

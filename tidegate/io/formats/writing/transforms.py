@@ -20,7 +20,7 @@ from tidegate.io.formats.writing.parquet import ParquetFormat
 from tidegate.io.formats.writing.record_format import RecordFormat
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.partitions import Partitioning
-from tidegate.io.records.schema import class_fields, schema_of, to_arrow
+from tidegate.io.records.schema import RecordSchema, class_fields, schema_of, to_arrow
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Write
@@ -70,7 +70,7 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         of = format.transform
         if not isinstance(path, (str, os.PathLike)):
             raise BuildError(f"{of} takes a path, not {shorten(path)}")
-        columns = _columns(partition_by, of)
+        columns = partition_columns(partition_by, of)
         template = NameTemplate.of(_with_partition(os.fspath(path)) if columns else os.fspath(path))
         zone = zone_of(timezone or "UTC", of)
         partition = Partitioning(columns, timezone) if columns else None
@@ -236,7 +236,8 @@ class WriteToArrow(WriteRecords):
         super().__init__(file_path_prefix, ArrowFormat(codec=codec), schema, name=name, **options)
 
 
-def _columns(partition_by: str | Sequence[str] | None, of: str) -> tuple[str, ...]:
+def partition_columns(partition_by: str | Sequence[str] | None, of: str) -> tuple[str, ...]:
+    """The columns that an author names for partitions. BuildError for anything else than a name or several."""
     if partition_by is None:
         return ()
     try:
@@ -279,28 +280,33 @@ def _with_schema(format: RecordFormat, given: Any) -> RecordFormat:
     return dataclasses.replace(format, schema=to_arrow(columns))
 
 
-def _of_element_type(format: RecordFormat, input: PCollection[Any]) -> RecordFormat:
-    """The format with the columns of the elements' class, if the class determines them."""
-    of = format.transform
+def schema_of_element_type(input: PCollection[Any], of: str) -> RecordSchema | None:
+    """The columns of the elements' class; None if the class doesn't determine them. TypeCheckError for elements that
+    are no records."""
     hint = plain_hint(input.element_type)
     if input.pipeline.checks_types and isinstance(hint, type) and issubclass(hint, _NO_RECORDS):
         raise TypeCheckError(
             f"{of} takes records (a tg.Row, a dict, a dataclass, a NamedTuple, a pydantic model), but its input holds "
             f"{type_name(hint)}: make records of them, as in tg.Map(lambda x: tg.Row(value=x))"
         )
-    if not isinstance(hint, type) or isinstance(format, JsonLinesFormat):
-        return format
     try:
-        fields = class_fields(hint)
-        if not fields:
-            return format
+        if not isinstance(hint, type) or not class_fields(hint):
+            return None
         need_pyarrow(of)
         schema = schema_of(hint, of)
     except (BuildError, NameError):
-        return format  # the columns are inferred from the first elements
+        return None  # the columns are inferred from the first elements
     if schema is None or any(field.type is None for field in schema.fields):
+        return None
+    return schema
+
+
+def _of_element_type(format: RecordFormat, input: PCollection[Any]) -> RecordFormat:
+    """The format with the columns of the elements' class, if the class determines them."""
+    schema = schema_of_element_type(input, format.transform)
+    if schema is None or isinstance(format, JsonLinesFormat):
         return format
-    _check_columns(schema.names, format.without, of)
+    _check_columns(schema.names, format.without, format.transform)
     columns = schema.select(name for name in schema.names if name not in format.without)
     return dataclasses.replace(format, schema=to_arrow(columns))
 
