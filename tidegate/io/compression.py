@@ -113,6 +113,19 @@ def broken() -> tuple[type[Exception], ...]:
     return errors
 
 
+def is_damage(error: Exception) -> bool:
+    """Whether an error shows that compressed data is truncated or damaged, and not that it could not be fetched."""
+    import sys
+
+    if type(error) is OSError:  # of bz2; those of a file system have a number
+        return error.errno is None
+    kinds = [getattr(sys.modules[module], name) for module, name in _ERRORS if sys.modules.get(module) is not None]
+    return isinstance(error, (EOFError, *kinds))
+
+
+_ERRORS: Final = (("zlib", "error"), ("lzma", "LZMAError"), ("zstandard", "ZstdError"))
+
+
 class _Plain:
     """The compressor of `none`: returns data unchanged."""
 
@@ -134,18 +147,25 @@ class _Decompressed(io.RawIOBase):
         self._decompressor = decompressor
         self._stream: Any = None
         self._decompressed = memoryview(b"")
+        self._damage: Exception | None = None
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         while not self._decompressed:
+            if self._damage is not None:
+                raise self._damage
             piece = self._file.read(self.PIECE)
             if not piece:
                 if self._stream is not None:
                     raise EOFError("it is truncated")
                 return 0
-            self._decompressed = memoryview(self._feed(piece))
+            try:
+                self._decompressed = memoryview(self._feed(piece))
+            except Exception as error:
+                self._damage = error  # what follows can't be decompressed either
+                raise
         size = min(len(self._decompressed), len(buffer))
         buffer[:size] = self._decompressed[:size]
         self._decompressed = self._decompressed[size:]

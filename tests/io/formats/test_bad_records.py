@@ -160,7 +160,7 @@ def test_a_truncated_gzip_file_is_an_error(suffix: str, tmp_path: Path) -> None:
     text = "a,b\n" + "1,x\n" * 100_000 if suffix == ".csv" else '{"a": 1, "b": "x"}\n' * 100_000
     path = write(tmp_path / f"it{suffix}.gz", gzip.compress(text.encode())[:-200])
     transform: Any = tg.io.ReadFromCsv if suffix == ".csv" else tg.io.ReadFromJson
-    with pytest.raises(tg.ReadError, match=r"it\S+gz: not a whole gzip file: EOFError"):
+    with pytest.raises(tg.ReadError, match=r"it\S+gz, line \d+: not a whole gzip file: EOFError"):
         elements_of(transform(path, schema=NUMBERS))
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_avro_block_loses_only_that_block(tmp_path: Path) -> None:
     data = avro([{"a": f"{i:04}"} for i in range(1000)], 500, schema, "null")
     damaged = data.replace(b"0500", b"\xff\xff\xff\xff")
     path = write(tmp_path / "it.avro", damaged)
-    with pytest.raises(tg.ReadError, match=r"it.avro, the block at byte \d+ can't be read"):
+    with pytest.raises(tg.ReadError, match=r"it.avro, row \d+: the block at byte \d+ can't be read"):
         elements_of(tg.io.ReadFromAvro(path))
     good, bad = divided(tg.io.ReadFromAvro(path, bad_records="dead_letter"))
     assert len(bad) == 1

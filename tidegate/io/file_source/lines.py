@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, BinaryIO
 
+from tidegate.io import files
 from tidegate.io.byte_streams import needs_recoding, skip_to, without_bom
+from tidegate.io.compression import is_damage
+from tidegate.io.file_source.format import Chunk, Reading
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import Piece
-from tidegate.io.records.problems import Problem, WithProblems, excerpt
+from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excerpt, read_error
 from tidegate.sdk.errors import ReadError
 
 Parse = Callable[[bytes], Any]
@@ -70,9 +73,48 @@ class TextFile:
         return number
 
 
-def too_long(piece: Piece, longest: int) -> Problem:
-    """The problem of a record that is longer than it may be."""
-    return Problem(0, None, f"it has more than {longest:,} bytes (max_record_bytes)", excerpt(piece.data))
+def chunks_of(
+    text: TextFile,
+    pieces: Iterator[Piece],
+    start: int,
+    quote: bytes | None,
+    reading: Reading,
+    decode: Callable[[Piece], list[Any]],
+) -> Iterator[Chunk]:
+    """The elements of the pieces of a file from the byte at `start` on. If compressed data is damaged, the rest of the
+    file is one bad record."""
+    at = start
+    while True:
+        try:
+            piece = next(pieces, None)
+        except Exception as error:
+            if not is_damaged(text.file, error):
+                raise
+            yield at, [damage(text.file, error, reading, text.line_at(at))]
+            return
+        if piece is None:
+            return
+        if piece.problem is None:
+            elements = decode(piece)
+        else:
+            elements = WithProblems([Problem(0, None, piece.problem, excerpt(piece.data))])
+        yield piece.offset, reading.report(text.file, "line", elements, text.numbers(piece, quote))
+        at = piece.offset + len(piece.data)
+
+
+def is_damaged(file: OpenedFile, error: Exception) -> bool:
+    """Whether an error shows that the compressed data of a file is damaged."""
+    return file.compression not in ("none", "zip") and is_damage(error)
+
+
+def damage(file: OpenedFile, error: Exception, reading: Reading, line: int | None = None) -> BadRecord:
+    """The dead letter for a file whose compressed data is damaged from some line on. Raises ReadError if bad records
+    fail the run."""
+    file.check_unchanged()
+    reason = f"not a whole {file.compression} file: {files.describe(error)}"
+    if reading.selection.bad_records == "fail":
+        raise read_error(file.url, "line", line, Problem(0, None, reason)) from error
+    return BadRecord(file.url, line, None, reason, None)
 
 
 def split_records(data: bytes, quote: bytes | None) -> list[bytes]:

@@ -8,8 +8,9 @@ outside of quotes; the part before it checks that it does, and fails if not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
+from tidegate.io.compression import is_damage
 from tidegate.sdk.errors import ReadError
 
 PIECE: Final = 1 << 18
@@ -18,11 +19,12 @@ _SHOWN: Final = 200
 
 
 class Piece(NamedTuple):
-    """Whole records, and the offset of their first byte. `too_long`: a single one, of which `data` is the beginning."""
+    """Whole records, and the offset of their first byte; or a single bad record with its `problem`, and its beginning
+    as `data`."""
 
     offset: int
     data: bytes
-    too_long: bool = False
+    problem: str | None = None
 
 
 def first_record(stream: BinaryIO, body: int, start: int) -> int:
@@ -55,43 +57,64 @@ def whole_records(
     if end is not None and at >= end:
         return
     read = at
-    carried = b""
+    carried: list[bytes] = []
+    size = 0
     inside = False
-    """Whether the end of `carried` is between quotes."""
+    """Whether the end of `carried`, which has `size` bytes, is between quotes."""
     while True:
         finishing = end is not None and read >= end
-        data = stream.read(PIECE if end is None or finishing else min(PIECE, end - read))
+        data = _read(stream, PIECE if end is None or finishing else min(PIECE, end - read))
         if not data:
             if inside and quote is not None:
-                raise refuse(at, _OPEN)
-            if carried:
-                yield Piece(at, carried)
+                yield Piece(at, b"".join(carried)[:_SHOWN], _OPEN)
+            elif carried:
+                yield Piece(at, b"".join(carried))
             return
         read += len(data)
         if finishing:
             cut = data.find(b"\n") + 1
             if quote is not None:
                 inside = inside != (data.count(quote, 0, cut or len(data)) % 2 == 1)
-                if carried.endswith(b"\n") or (cut and inside):
+                if (carried and carried[-1].endswith(b"\n")) or (cut and inside):
                     raise refuse(at, _DIVIDED)
         else:
             cut, inside = _last_end(data, inside, quote)
         if cut:
-            yield Piece(at, b"".join((carried, memoryview(data)[:cut])))
-            at += len(carried) + cut
+            yield Piece(at, b"".join((*carried, memoryview(data)[:cut])))
+            at += size + cut
             if finishing or (end is not None and at >= end):
                 return
-            carried = data[cut:]
+            carried = [data[cut:]] if cut < len(data) else []
         else:
-            carried += data
-        if len(carried) > longest:
-            shown, size = carried[:_SHOWN], _passed_over(stream)
-            yield Piece(at, shown, True)
-            at += len(carried) + size
-            read = at
-            carried, inside = b"", False
+            carried.append(data)
+        size = sum(map(len, carried)) if cut else size + len(data)
+        if size > longest:
+            shown = b"".join(carried)[:_SHOWN]
+            carried, inside = [], False
+            rest = _passed_over(stream)
+            yield Piece(at, shown, f"it has more than {longest:,} bytes (max_record_bytes)")
+            at += size + rest
+            read, size = at, 0
             if end is not None and at >= end:
                 return
+
+
+def _read(stream: BinaryIO, size: int) -> bytes:
+    """Up to `size` bytes, fewer only at the end. Raises an error of the stream only when there are none before it, so
+    that a damaged file is read up to the damage."""
+    pieces: list[bytes] = []
+    while size:
+        try:
+            data: bytes = cast(Any, stream).read1(size)
+        except Exception as error:
+            if not pieces or not is_damage(error):
+                raise
+            break  # the next read raises it again
+        if not data:
+            break
+        pieces.append(data)
+        size -= len(data)
+    return b"".join(pieces)
 
 
 def _last_end(data: bytes, inside: bool, quote: bytes | None) -> tuple[int, bool]:

@@ -10,13 +10,14 @@ from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.records.decoder import BatchDecoder
-from tidegate.io.records.problems import BadRecord
+from tidegate.io.records.problems import BadRecord, bad_file
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.sdk.errors import ReadError
 
 _MAGIC: Final = b"ARROW1"
 _ROWS: Final = 8192
+_BYTES: Final = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,26 +39,37 @@ class ArrowFormat(FileFormat):
         return [size // batches.count] * batches.count if batches.count else []
 
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
+        fails = reading.selection.bad_records == "fail"
         first, row = start or (file.part.start, 0)
         at = first
         try:
             batches = _Batches(file)
             decoder = BatchDecoder(reading.selection, reading.project(file, of_arrow(batches.schema)))
-            while (batch := batches.get(at)) is not None:
-                begin = row if at == first else 0
-                for offset in range(begin, batch.num_rows, _ROWS):
-                    piece = batch.slice(offset, _ROWS)
-                    number = _number(batches, at, offset)
-                    yield [at, offset], reading.report(file, "row", decoder.decode(piece), number)
+        except ReadError as error:
+            if fails:
+                raise
+            yield [at, 0], [bad_file(file.url, error)]
+            return
+        while True:
+            try:
+                batch = batches.get(at)
+            except (EOFError, OSError, ValueError) as error:
+                file.check_unchanged()
+                words = f"record batch {at} can't be read{'' if batches.is_file else ', nor what follows'}: {error}"
+                if fails:
+                    raise ReadError(f"{file.url}, {words}") from error
+                yield [at, 0], [BadRecord(file.url, None, None, words, None)]
+                if not batches.is_file:
+                    return
                 at += 1
-        except (ReadError, EOFError, OSError, ValueError) as error:
-            file.check_unchanged()
-            words = (
-                str(error) if isinstance(error, ReadError) else f"{file.url}, record batch {at} can't be read: {error}"
-            )
-            if reading.selection.bad_records == "fail":
-                raise ReadError(words) from error
-            yield [at, 0], [BadRecord(file.url, None, None, words, None)]
+                continue
+            if batch is None:
+                return
+            rows = max(1, min(_ROWS, _BYTES * batch.num_rows // max(1, batch.nbytes)))
+            for offset in range(row if at == first else 0, batch.num_rows, rows):
+                elements = decoder.decode(batch.slice(offset, rows))
+                yield [at, offset], reading.report(file, "row", elements, _number(batches, at, offset))
+            at += 1
 
 
 class _Batches:
@@ -81,11 +93,11 @@ class _Batches:
             raise ReadError(f"{file.url}: not a whole Arrow file: {str(error).splitlines()[0]}") from error
         self.schema = self._reader.schema
         self.count: int = self._reader.num_record_batches if is_file else 0
-        self._is_file = is_file
+        self.is_file = is_file
 
     def get(self, at: int) -> Any:
         """The batch of this number; None behind the last one of the part."""
-        if self._is_file:
+        if self.is_file:
             stop = self.count if self._end is None else self._end
             return self._reader.get_batch(at) if at < stop else None
         while True:
@@ -99,7 +111,7 @@ class _Batches:
 
     def rows_before(self, at: int) -> int:
         """How many rows the batches before this number have."""
-        while self._is_file and len(self._rows) < at:
+        while self.is_file and len(self._rows) < at:
             self._rows.append(self._reader.get_batch(len(self._rows)).num_rows)
         return sum(self._rows[:at])
 

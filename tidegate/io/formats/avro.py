@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, BinaryIO, ClassVar, Final, cast
 
-from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
+from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start, mismatch_error
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.formats.packages import need_fastavro, need_pyarrow
 from tidegate.io.records.decoder import DictDecoder
-from tidegate.io.records.problems import BadRecord
+from tidegate.io.records.problems import BadRecord, SchemaMismatch, bad_file
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import Field, RecordSchema
 from tidegate.sdk.errors import BuildError, ReadError, TidegateError, shorten
@@ -38,7 +38,7 @@ class AvroFormat(FileFormat):
             _check_schema(self.reader_schema, of)
 
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
-        return schema_of_avro(self._resolved(_header(file, file.plain())))
+        return _columns_of(file, self._resolved(_header(file, file.plain())))
 
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
         offset, first = start or (None, 0)
@@ -47,13 +47,13 @@ class AvroFormat(FileFormat):
             stream = file.plain()
             header = _header(file, stream)
             schema = self._resolved(header)
-            projection = reading.project(file, schema_of_avro(schema))
+            projection = reading.project(file, _columns_of(file, schema))
             if offset is None:
                 offset = _first_block(stream, header, file.part.start)
         except ReadError as error:
             if fails:
                 raise
-            yield [0, 0], [BadRecord(file.url, None, None, str(error), None)]
+            yield [0, 0], [bad_file(file.url, error)]
             return
         decoder = DictDecoder(reading.selection, projection)
         rows = _RowNumbers(file, header)
@@ -82,9 +82,10 @@ class AvroFormat(FileFormat):
                     raise
                 file.check_unchanged()
                 words = f"the block at byte {offset} can't be read: {_own_words(error)}"
+                row = _number(rows, offset, at, 0)
                 if fails:
-                    raise ReadError(f"{file.url}, {words}") from error
-                yield [offset, at], [BadRecord(file.url, None, None, words, None)]
+                    raise ReadError(f"{file.url}, row {row}: {words}") from error
+                yield [offset, at], [BadRecord(file.url, row, None, words, None)]
                 if found is None:
                     return
 
@@ -228,13 +229,26 @@ def _varint(stream: BinaryIO) -> int:
             return (value >> 1) ^ -(value & 1)
 
 
+def _columns_of(file: OpenedFile, schema: Any) -> RecordSchema:
+    try:
+        return schema_of_avro(schema)
+    except SchemaMismatch as error:
+        raise mismatch_error(file.url, error) from error
+
+
 def schema_of_avro(schema: Any) -> RecordSchema:
-    """The columns of records with an Avro schema."""
+    """The columns of records with an Avro schema. Raises SchemaMismatch for a column that can't be read."""
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
         raise ReadError(f"an Avro file of {shorten(schema)} has no columns: only files of records can be read")
     named: dict[str, Any] = {}
     _collect(schema, named)
-    return RecordSchema(tuple(Field(field["name"], *_column(field["type"], named)) for field in schema["fields"]))
+    fields = []
+    for field in schema["fields"]:
+        try:
+            fields.append(Field(field["name"], *_column(field["type"], named)))
+        except _Unreadable as error:
+            raise SchemaMismatch(field["name"], str(error)) from None
+    return RecordSchema(tuple(fields))
 
 
 def _collect(schema: Any, named: dict[str, Any]) -> None:
@@ -316,10 +330,12 @@ def _decimal(schema: Any) -> Any:
     return (pa.decimal128 if precision <= 38 else pa.decimal256)(precision, int(schema.get("scale", 0)))
 
 
+class _Unreadable(Exception):
+    pass
+
+
 def _unread(schema: Any) -> Any:
-    raise ReadError(
-        f"an Avro file has values of the logical type {schema['logicalType']}, which fastavro doesn't make times of"
-    )
+    raise _Unreadable(f"its logical type is {schema['logicalType']}, of which fastavro doesn't make times")
 
 
 _LOGICAL: Final[dict[str, Callable[[Any], Any]]] = {

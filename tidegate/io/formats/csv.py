@@ -9,12 +9,12 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
-from tidegate.io.file_source.lines import TextFile, good_and_bad, moved, split_records, too_long
+from tidegate.io.file_source.lines import TextFile, chunks_of, damage, good_and_bad, is_damaged, moved, split_records
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import PIECE, Piece, first_record, whole_records
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.records.decoder import BatchDecoder
-from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excerpt
+from tidegate.io.records.problems import Problem, WithProblems, bad_file, excerpt
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import Field, RecordSchema
 from tidegate.io.records.types import kind_of, zone_of_type
@@ -84,7 +84,12 @@ class CsvFormat(FileFormat):
         except ReadError as error:
             if reading.selection.bad_records == "fail":
                 raise
-            yield 0, [BadRecord(file.url, None, None, str(error), None)]
+            yield 0, [bad_file(file.url, error)]
+            return
+        except Exception as error:
+            if not is_damaged(file, error):
+                raise
+            yield 0, [damage(file, error, reading)]
             return
         parser = _Parser(self, names, projection, found)
         decoder = BatchDecoder(reading.selection, projection)
@@ -93,12 +98,8 @@ class CsvFormat(FileFormat):
         else:
             text.jump(stream, start)
         quote = self._quote
-        for piece in whole_records(stream, start, file.part.end, self.max_record_bytes, quote, text.refuse):
-            if piece.too_long:
-                elements: list[Any] = WithProblems([too_long(piece, self.max_record_bytes)])
-            else:
-                elements = _decoded(text, piece, parser, decoder)
-            yield piece.offset, reading.report(file, "line", elements, text.numbers(piece, quote))
+        pieces = whole_records(stream, start, file.part.end, self.max_record_bytes, quote, text.refuse)
+        yield from chunks_of(text, pieces, start, quote, reading, lambda piece: _decoded(text, piece, parser, decoder))
 
     @property
     def _quote(self) -> bytes | None:
@@ -139,7 +140,7 @@ class CsvFormat(FileFormat):
     def _inferred(self, text: TextFile, stream: BinaryIO, names: tuple[str, ...], body: int) -> dict[str, Any]:
         """The types that the first records have."""
         pieces = whole_records(stream, body, None, self.max_record_bytes, self._quote, text.refuse)
-        piece = next((piece for piece in pieces if not piece.too_long), None)
+        piece = next((piece for piece in pieces if piece.problem is None), None)
         if piece is None:
             return {}
         parser = _Parser(self, names, None, None)

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
-from tidegate.io.file_source.lines import TextFile, good_and_bad, moved, split_records, too_long
+from tidegate.io.file_source.lines import TextFile, chunks_of, damage, good_and_bad, is_damaged, moved, split_records
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import PIECE, first_record, whole_records
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.object_decoder import ObjectDecoder
-from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excerpt
+from tidegate.io.records.problems import Problem, WithProblems, bad_file, excerpt
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import Field, RecordSchema
 from tidegate.io.records.types import kind_of
@@ -55,7 +55,7 @@ class JsonFormat(FileFormat):
             return _readable(selection.schema)
         text = TextFile(file, self.encoding)
         pieces = whole_records(text.stream(), 0, None, self.max_record_bytes, None, text.refuse)
-        piece = next((piece for piece in pieces if not piece.too_long), None)
+        piece = next((piece for piece in pieces if piece.problem is None), None)
         if piece is None:
             return None
         parser = _Parser(None, "infer")
@@ -79,18 +79,19 @@ class JsonFormat(FileFormat):
         except ReadError as error:
             if selection.bad_records == "fail":
                 raise
-            yield 0, [BadRecord(file.url, None, None, str(error), None)]
+            yield 0, [bad_file(file.url, error)]
+            return
+        except Exception as error:
+            if not is_damaged(file, error):
+                raise
+            yield 0, [damage(file, error, reading)]
             return
         if start is None:
             start = first_record(stream, 0, file.part.start)
         else:
             text.jump(stream, start)
-        for piece in whole_records(stream, start, file.part.end, self.max_record_bytes, None, text.refuse):
-            if piece.too_long:
-                elements: list[Any] = WithProblems([too_long(piece, self.max_record_bytes)])
-            else:
-                elements = decode(piece.offset, piece.data)
-            yield piece.offset, reading.report(file, "line", elements, text.numbers(piece, None))
+        pieces = whole_records(stream, start, file.part.end, self.max_record_bytes, None, text.refuse)
+        yield from chunks_of(text, pieces, start, None, reading, lambda piece: decode(piece.offset, piece.data))
 
     def _decoder(self, file: OpenedFile, text: TextFile, reading: Reading) -> Any:
         selection = reading.selection

@@ -11,14 +11,14 @@ from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.predicate import Condition, may_match
-from tidegate.io.records.problems import BadRecord
+from tidegate.io.records.problems import BadRecord, bad_file
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.io.records.types import kind_of
 from tidegate.sdk.errors import PositionLost, ReadError
 
 _BATCH_BYTES: Final = 8 << 20
-_BATCH_ROWS: Final = (64, 8192)
+_BATCH_ROWS: Final = 8192
 
 
 class FileColumns(NamedTuple):
@@ -56,7 +56,7 @@ class ParquetFormat(FileFormat):
         except ReadError as error:
             if reading.selection.bad_records == "fail":
                 raise
-            yield [0, 0], [BadRecord(file.url, None, None, str(error), None)]
+            yield [0, 0], [bad_file(file.url, error)]
             return
         metadata = parquet.metadata
         decoder = BatchDecoder(reading.selection, columns.projection)
@@ -119,8 +119,7 @@ def _batches(parquet: Any, group: int, to_read: Sequence[str]) -> Iterator[Any]:
     if not to_read:
         yield pa.record_batch([pa.nulls(metadata.num_rows)], [""])
         return
-    least, most = _BATCH_ROWS
-    rows = max(least, min(most, _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)))
+    rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)))
     yield from parquet.iter_batches(rows, [group], list(to_read), use_threads=False)
 
 

@@ -61,6 +61,13 @@ def bad_record(file: str, number: int | None, problem: Problem) -> BadRecord:
     return BadRecord(file, number, problem.column, problem.reason, problem.text)
 
 
+def bad_file(url: str, error: Exception) -> BadRecord:
+    """The dead letter of a file of which no record can be read. `error` names the file."""
+    if isinstance(error.__cause__, SchemaMismatch):
+        return BadRecord(url, None, error.__cause__.column, error.__cause__.reason, None)
+    return BadRecord(url, None, None, str(error).removeprefix(url).lstrip(":, "), None)
+
+
 def excerpt(text: str | bytes, limit: int = 200) -> str:
     """The beginning of a record for messages."""
     if isinstance(text, bytes):
