@@ -1,20 +1,14 @@
-"""Formats: writes Python rows to files, beside the same work by hand in the same run.
+"""Writing Python rows to files of records, beside the same work by hand. `formats.py` is the command.
 
 The sink of each format is driven as a runner drives it, block by block and then by a commit, without a pipeline around
-it; by hand, pyarrow, `json` or fastavro write the same rows to one file. Both are measured in turns, in processor time,
-and the best of several turns counts. A ratio of 1.0 means equal speed, more means that the sink is faster.
-`--partitions` measures the peak memory of writing to more and more partitions instead.
-
-    python benchmarks/formats_write.py --rows 200000
-    python benchmarks/formats_write.py --partitions 1 100 10000
+it; by hand, pyarrow, `json` or fastavro write the same rows to one file.
 """
 
 from __future__ import annotations
 
-import argparse
 import datetime
+import functools
 import json
-import os
 import resource
 import subprocess
 import sys
@@ -29,10 +23,11 @@ import fastavro
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from turns import best_of, print_ratio
+from visits import AVRO, BLOCK, records
 
 import tidegate as tg
 
-BLOCK = 4096
 ROW_GROUP = 100_000
 UTC = datetime.UTC
 FIELDS = [
@@ -44,31 +39,6 @@ FIELDS = [
 ]
 SCHEMA = pa.schema(FIELDS)
 TIMES = pa.schema([*FIELDS, pa.field("at", pa.timestamp("us", "UTC"), nullable=False)])
-AVRO = {
-    "type": "record",
-    "name": "Visit",
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "url", "type": "string"},
-        {"name": "amount", "type": "double"},
-        {"name": "user", "type": ["null", "string"]},
-        {"name": "items", "type": "long"},
-    ],
-}
-
-
-def records(rows: int, start: int = 0) -> list[dict[str, Any]]:
-    """Visits of a web site."""
-    return [
-        {
-            "id": at,
-            "url": f"https://example.com/page/{at % 1000}",
-            "amount": at / 7,
-            "user": None if at % 10 == 0 else f"user {at % 5000}",
-            "items": at % 13,
-        }
-        for at in range(start, start + rows)
-    ]
 
 
 def tables_of(rows: Sequence[Any], schema: Any) -> Iterator[Any]:
@@ -147,8 +117,7 @@ CASES: dict[str, tuple[ByHand, Callable[[str, Any], Any]]] = {
 
 
 def compare(rows: int, turns: int, chosen: str) -> None:
-    """Measure all cases, and print a line for each."""
-    print(f"{rows:,} rows; load {os.getloadavg()[0]:.1f}; nanoseconds of processor time a row, best of {turns} turns")
+    """Measure the cases whose title contains `chosen`, and print a line for each."""
     dicts = records(rows)
     values = itemgetter(*SCHEMA.names)
     start = datetime.datetime(2013, 1, 1, tzinfo=UTC)
@@ -166,19 +135,12 @@ def compare(rows: int, turns: int, chosen: str) -> None:
             name = f"{kind} → {title}"
             if (schema is TIMES and title not in ("Parquet", "CSV")) or chosen.lower() not in name.lower():
                 continue
-            best = {"by hand": float("inf"), "sink": float("inf")}
-            for _ in range(turns):
-                with tempfile.TemporaryDirectory() as folder:
-                    for who, run in (
-                        ("by hand", lambda: by_hand(elements, Path(folder) / "hand", schema)),  # noqa: B023
-                        ("sink", lambda: write(transform(f"{folder}/sink", schema), elements)),  # noqa: B023
-                    ):
-                        began = time.process_time()
-                        run()
-                        best[who] = min(best[who], time.process_time() - began)
-            nanos = {who: seconds / rows * 1e9 for who, seconds in best.items()}
-            ratio = nanos["by hand"] / nanos["sink"]
-            print(f"{name:28} by hand {nanos['by hand']:7.0f}   sink {nanos['sink']:7.0f}   ratio {ratio:.2f}")
+            with tempfile.TemporaryDirectory() as folder:
+                ways = {
+                    "by hand": functools.partial(by_hand, elements, Path(folder) / "hand", schema),
+                    "sink": lambda: write(transform(f"{folder}/sink", schema), elements),  # noqa: B023
+                }
+                print_ratio(name, rows, best_of(turns, ways))
 
 
 def write_partitions(partitions: int, rows: int, format: str) -> None:
@@ -202,25 +164,9 @@ def write_partitions(partitions: int, rows: int, format: str) -> None:
     )
 
 
-def main() -> None:
-    """Measure what the arguments ask for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--only", default="", help="part of a case's title")
-    parser.add_argument("--partitions", type=int, nargs="+", help="measure memory with so many partitions")
-    parser.add_argument("--format", default="Parquet", help="of the files of these partitions")
-    parser.add_argument("--write", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.write:
-        write_partitions(arguments.write, arguments.rows, arguments.format)
-    elif arguments.partitions:
-        for count in arguments.partitions:
-            command = [sys.executable, __file__, "--write", str(count), "--rows", str(arguments.rows)]
-            subprocess.run([*command, "--format", arguments.format], check=True)
-    else:
-        compare(arguments.rows, arguments.turns, arguments.only)
-
-
-if __name__ == "__main__":
-    main()
+def peaks(counts: list[int], rows: int, format: str, command: str) -> None:
+    """Print the peak memory of writing to so many partitions, each in a process of its own: the script `command`,
+    which calls `write_partitions`."""
+    for count in counts:
+        arguments = ["--write", str(count), "--rows", str(rows), "--format", format]
+        subprocess.run([sys.executable, command, *arguments], check=True)
