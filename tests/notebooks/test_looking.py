@@ -23,7 +23,7 @@ class Visit:
 
 
 @pytest.fixture(scope="module")
-def looked() -> list[Cell]:
+def cells_of_a_notebook() -> list[Cell]:
     return run_cells(
         IMPORT,
         "p = tg.Pipeline(name='tea')\nteas = p | tg.Create(['oolong', '<b>assam</b>', 'oolong'])",
@@ -35,27 +35,27 @@ def looked() -> list[Cell]:
     )
 
 
-def test_cells_collect_and_take_the_head_of_a_collection(looked: list[Cell]) -> None:
-    assert looked[2].error == ""
-    assert looked[2].printed == "[('<b>assam</b>', 1), ('oolong', 2)] ['oolong']\n"
+def test_cells_collect_a_collection_and_take_its_head(cells_of_a_notebook: list[Cell]) -> None:
+    assert cells_of_a_notebook[2].error == ""
+    assert cells_of_a_notebook[2].printed == "[('<b>assam</b>', 1), ('oolong', 2)] ['oolong']\n"
 
 
-def test_show_draws_a_table_whose_elements_are_escaped(looked: list[Cell]) -> None:
-    assert "<table>" in looked[3].html
-    assert "&lt;b&gt;assam&lt;/b&gt;" in looked[3].html
-    assert "<b>assam" not in looked[3].html
-    assert "the first 2, of more" in looked[3].html
+def test_show_draws_a_table_whose_elements_are_escaped(cells_of_a_notebook: list[Cell]) -> None:
+    assert "<table>" in cells_of_a_notebook[3].html
+    assert "&lt;b&gt;assam&lt;/b&gt;" in cells_of_a_notebook[3].html
+    assert "<b>assam" not in cells_of_a_notebook[3].html
+    assert "the first 2, of more" in cells_of_a_notebook[3].html
 
 
-def test_pipelines_are_drawn_and_collections_and_results_are_described(looked: list[Cell]) -> None:
-    assert "data:image/svg+xml;base64," in looked[4].html
-    assert looked[4].value == "<Pipeline 'tea': 2 steps, not run>"
-    assert "tuple[str, int]" in looked[5].html
-    assert "run: DONE" in looked[6].html
-    assert re.search(r"<td[^>]*>Map\(len\)</td><td[^>]*>3</td>", looked[6].html)
+def test_pipelines_are_drawn_and_collections_and_results_are_described(cells_of_a_notebook: list[Cell]) -> None:
+    assert "data:image/svg+xml;base64," in cells_of_a_notebook[4].html
+    assert cells_of_a_notebook[4].value == "<Pipeline 'tea': 2 steps, not run>"
+    assert "tuple[str, int]" in cells_of_a_notebook[5].html
+    assert "run: DONE" in cells_of_a_notebook[6].html
+    assert re.search(r"<td[^>]*>Map\(len\)</td><td[^>]*>3</td>", cells_of_a_notebook[6].html)
 
 
-def test_what_a_newcomer_tries_in_a_cell_works_or_says_what_to_write() -> None:
+def test_what_a_newcomer_may_try_in_a_cell_works_or_says_what_to_write() -> None:
     cells = run_cells(
         IMPORT,
         "p = tg.Pipeline()\nx = p | 'make' >> tg.Create(range(9)) | tg.Map(lambda n: print('saw', n) or n)",
@@ -101,7 +101,7 @@ def test_an_error_names_the_cell_and_shows_no_frames_of_the_engine() -> None:
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_class_that_is_defined_again_works(runner: str) -> None:
+def test_elements_keep_working_when_their_class_is_defined_again(runner: str) -> None:
     cells = run_cells(
         IMPORT + VISIT,
         "old = [Visit('ada', 1), Visit('ben', 2)]\n"
@@ -117,5 +117,5 @@ def test_a_class_that_is_defined_again_works(runner: str) -> None:
     )
     assert [cell.error for cell in cells] == ["", "", "", "", ""]
     assert cells[3].printed == "[[1, 2]] ['ada', 'ben']\n[True, True] [1, 2]\n"
-    # Python's own == tells an instance of the later class from one of the earlier.
+    # By Python's own ==, instances of the earlier and the later class are different.
     assert cells[4].printed == "[('ada', False, 1), ('ada', True, 1), ('ben', False, 1)]\n"

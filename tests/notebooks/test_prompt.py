@@ -1,4 +1,4 @@
-"""The same at Python's own prompt, where each line is code of its own too."""
+"""Redefined classes and steps at Python's interactive prompt, where each statement is code of its own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ print("found", found == [old], type(found[0][0]) is type(old[0]))
 """
 
 
-def test_a_class_that_is_defined_again_at_the_prompt_works_in_forked_workers_too() -> None:
+def test_elements_of_a_class_redefined_at_the_prompt_keep_working_in_forked_workers() -> None:
     done = subprocess.run([sys.executable, "-i"], input=SESSION, capture_output=True, text=True, timeout=120)
     assert "found True True" in done.stdout, done.stderr
 
 
-AGAIN = """
+REDEFINED_STEPS = """
 import tidegate as tg
 p = tg.Pipeline()
 words = p | tg.Create(["tea", "jam", "tea"])
@@ -48,8 +48,8 @@ p
 """
 
 
-def test_a_labelled_step_is_replaced_by_a_later_statement_at_the_prompt_and_a_scratch_look_leaves_nothing() -> None:
-    done = subprocess.run([sys.executable, "-i"], input=AGAIN, capture_output=True, text=True, timeout=120)
+def test_a_labelled_step_is_replaced_by_a_later_statement_and_a_temporary_step_is_removed() -> None:
+    done = subprocess.run([sys.executable, "-i"], input=REDEFINED_STEPS, capture_output=True, text=True, timeout=120)
     assert "<stdin>:3: the step" not in done.stderr
     assert done.stderr.count("another step is already labelled 'print'") == 1
     assert "applied at <stdin>:3" in done.stderr

@@ -1,4 +1,4 @@
-"""Cells that are run again, edited or not, in a real kernel."""
+"""Cells that are run again, with or without changes, in a real kernel."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_cell_that_is_run_again_applies_its_steps_once() -> None:
     assert lines(cells[4].printed) == ["jam 1", "tea 2"]
 
 
-def test_steps_that_derive_from_a_cell_that_is_run_again_go_with_a_warning_until_their_cells_are_too() -> None:
+def test_steps_that_read_from_a_replaced_step_are_removed_with_a_warning() -> None:
     cells = run_cells(START, COUNT, PRINT, COUNT, ("repr", "p"), PRINT, RUN)
     assert [cell.error for cell in cells] == [""] * 7
     assert (
@@ -42,7 +42,7 @@ def test_steps_that_derive_from_a_cell_that_is_run_again_go_with_a_warning_until
     assert lines(cells[6].printed) == ["jam 1", "tea 2"]
 
 
-def test_an_edited_cell_takes_its_steps_along() -> None:
+def test_an_edited_cell_replaces_its_earlier_steps() -> None:
     cells = run_cells(
         START,
         ("edited", "words | tg.Map(lambda word: print('wrong', word))"),
@@ -54,14 +54,14 @@ def test_an_edited_cell_takes_its_steps_along() -> None:
     assert cells[4].printed == ""
 
 
-def test_a_label_is_taken_over_by_a_later_cell_where_the_editor_does_not_say_which_cell_runs() -> None:
+def test_a_later_cell_replaces_a_label_if_the_editor_does_not_identify_cells() -> None:
     cells = run_cells(START[1], COUNT[1], COUNT[1], "p", "print(sorted(counts.collect()))")
     assert [cell.error for cell in cells] == [""] * 5
     assert cells[3].value == "<Pipeline 'pipeline': 2 steps, not run>"
     assert cells[4].printed == "[('jam', 1), ('tea', 2)]\n"
 
 
-def test_a_label_twice_in_one_run_of_a_cell_is_refused() -> None:
+def test_a_label_that_a_cell_uses_twice_is_refused() -> None:
     cells = run_cells(START, ("twice", f"{COUNT[1]}\n{COUNT[1]}"))
     assert "another step is already labelled 'count': give this one a label of its own" in cells[1].error
     assert "applied at cell In[2], line 2" in cells[1].error
@@ -93,14 +93,14 @@ def test_a_step_that_could_not_be_applied_leaves_its_label_free() -> None:
     assert lines(cells[5].printed) == ["jam 1", "tea 2"]
 
 
-def test_a_cell_that_would_read_its_own_earlier_output_is_refused_and_changes_nothing() -> None:
+def test_a_cell_that_would_read_its_own_earlier_output_is_refused_without_effect() -> None:
     again = ("again", "words = words | 'louder' >> tg.Map(str.upper)")
     cells = run_cells(START, again, again, ("look", "words.collect()"), START, again, ("look", "words.collect()"))
     assert "this step replaces 'louder', applied at cell In[2], line 1, but its input 'louder' was" in (cells[2].error)
     assert cells[3].value == cells[6].value == "['TEA', 'JAM', 'TEA']"
 
 
-def test_a_collection_whose_step_is_gone_says_what_to_run() -> None:
+def test_the_error_of_a_collection_whose_step_was_removed_says_what_to_run() -> None:
     cells = run_cells(START, COUNT, ("fork", "words2 = words"), ("words", "del p['words']"), ("look", "counts.head(1)"))
     assert cells[3].error == ""
     assert "PCollection('count') is no longer in the pipeline" in cells[4].error
@@ -116,7 +116,7 @@ def test_a_collection_whose_step_is_gone_says_what_to_run() -> None:
         "tg.show(words | tg.Map(lambda word: word['pgae']))",
     ],
 )
-def test_a_look_at_steps_applied_in_its_own_expression_leaves_none_behind(look: str) -> None:
+def test_steps_applied_in_the_expression_of_a_failed_look_are_removed(look: str) -> None:
     cells = run_cells(START, COUNT, PRINT, ("look", look), ("repr", "p"), RUN)
     assert "TypeError" in cells[3].error
     assert cells[4].value == "<Pipeline 'pipeline': 3 steps, not run>"
@@ -124,11 +124,11 @@ def test_a_look_at_steps_applied_in_its_own_expression_leaves_none_behind(look: 
     assert lines(cells[5].printed) == ["jam 1", "tea 2"]
 
 
-def test_a_look_leaves_steps_whose_result_is_kept() -> None:
+def test_steps_whose_result_has_a_name_stay_after_a_look() -> None:
     cells = run_cells(
         START,
-        ("kept", "shown = words | tg.Map(lambda word: print('saw', word))\nshown.head(1)\ntg.show(shown, 1)"),
-        ("named", "(loud := words | tg.Map(str.upper)).head(1)"),
+        ("named", "shown = words | tg.Map(lambda word: print('saw', word))\nshown.head(1)\ntg.show(shown, 1)"),
+        ("assigned", "(loud := words | tg.Map(str.upper)).head(1)"),
         ("repr", "p"),
         ("use", "(loud | tg.Map(len)).collect()"),
     )

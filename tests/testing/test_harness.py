@@ -25,7 +25,7 @@ from tidegate.testing.harness import (
 
 
 class Sums(Operator):
-    """Running sums, a total at each watermark; `size` elements to a block."""
+    """Emits running sums, and the total at each watermark."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
@@ -97,41 +97,41 @@ class SharesItsState(Sums):
         self.totals = state
 
 
-class CanNotBePickled(Sums):
+class Unpicklable(Sums):
     def snapshot(self) -> Any:
         return lambda: 0
 
 
-class SeesBlocks(Sums):
+class DependsOnBlocks(Sums):
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         yield "out", Block([sum(block.values)])
 
 
-class GivesMuchAtOnce(Sums):
+class EmitsLargeBlocks(Sums):
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         yield "out", Block([1, 2, 3, 4, 5])
 
 
-class SharesWithItsTwin(Sums):
-    passed: list[int] = []  # noqa: RUF012
+class SharesStateBetweenInstances(Sums):
+    values_seen: list[int] = []  # noqa: RUF012
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self.passed.clear()
+        self.values_seen.clear()
         for value in block.values:
-            self.passed.append(value)
-            yield "out", Block([len(self.passed)])
+            self.values_seen.append(value)
+            yield "out", Block([len(self.values_seen)])
 
 
 class ForgetsWhenSuspended(Sums):
-    """Its hold is not what it was once its iterator has been left suspended."""
+    """Returns another hold after its iterator has been left suspended."""
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self.asked = 0
+        self.calls = 0
 
     def hold(self) -> int:
-        self.asked += 1
-        return self.asked if self.asked < 2 else 7
+        self.calls += 1
+        return self.calls if self.calls < 2 else 7
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         for value in block.values:
@@ -144,10 +144,10 @@ class ForgetsWhenSuspended(Sums):
         (Forgetful, "restored after 1 of 5 events"),
         (ForgetsToRestore, "restored after 1 of 5 events"),
         (SharesItsState, "from a snapshot in memory"),
-        (CanNotBePickled, "the snapshot can't be pickled"),
-        (SeesBlocks, r"with blocks cut as \[\[.*\]\]"),
-        (GivesMuchAtOnce, "emitted a block of 5"),
-        (SharesWithItsTwin, "nearly always full"),
+        (Unpicklable, "the snapshot can't be pickled"),
+        (DependsOnBlocks, r"with blocks cut as \[\[.*\]\]"),
+        (EmitsLargeBlocks, "emitted a block of 5"),
+        (SharesStateBetweenInstances, "nearly always full"),
         (ForgetsWhenSuspended, "the hold is"),
     ],
 )
@@ -156,7 +156,7 @@ def test_an_operator_that_breaks_the_contract_is_caught(make: Any, problem: str)
         check_operator(make, EVENTS)
 
 
-def test_a_failure_says_where_and_what() -> None:
+def test_a_failure_names_the_event_and_the_output() -> None:
     with pytest.raises(AssertionError) as caught:
         check_operator(Forgetful, EVENTS)
     text = str(caught.value)
@@ -165,17 +165,17 @@ def test_a_failure_says_where_and_what() -> None:
     assert "instead of Output(" in text
 
 
-def test_long_scripts_are_cut_in_some_ways_of_each_kind() -> None:
+def test_long_scripts_are_cut_into_a_sample_of_block_sizes() -> None:
     check_operator(Sums, [feed(list(range(40))), Watermark(5), feed(list(range(30)))])
     with pytest.raises(AssertionError, match="with blocks cut as"):
-        check_operator(SeesBlocks, [feed(list(range(40)))])
+        check_operator(DependsOnBlocks, [feed(list(range(40)))])
 
 
 # ---- the engine's own operators
 
 
 def check(transform: Any, label: str, into: Any = None) -> list[Any]:
-    """Check the operator that ends in the node `label` on the script, windowed by `into`; all it gives."""
+    """Check the operator that ends in the node `label` on the script, windowed by `into`; return its output."""
     pipeline = tg.Pipeline()
     stream = pipeline | TestStream().add_elements([("k", 1)])
     windowed = stream if into is None else stream | into
@@ -261,6 +261,6 @@ def test_a_stateful_operator_keeps_the_contract() -> None:
     assert len(check(tg.ParDo(Running()), "ParDo(Running)")) > 9
 
 
-def test_a_step_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_the_error_of_an_unknown_step_lists_the_known_ones() -> None:
     with pytest.raises(KeyError, match=r"Map\(str\)"):
         check(tg.GroupByKey(), "no such step", tg.WindowInto(TEN))

@@ -1,4 +1,4 @@
-"""The messages of matchers, without a pipeline."""
+"""Matchers and their messages, without a pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.testing import (
 from tidegate.testing.matchers import as_matcher, pair_up
 
 
-def said(matcher: Any, actual: list[Any]) -> str:
+def mismatch_of(matcher: Any, actual: list[Any]) -> str:
     text = as_matcher(matcher).mismatch(actual)
     assert text is not None, "the matcher holds"
     return text
@@ -35,7 +35,7 @@ def holds(matcher: Any, actual: list[Any]) -> bool:
 
 
 def test_equal_to_says_what_is_missing_and_what_is_unexpected() -> None:
-    assert said(equal_to([("a", 3), ("b", 1)]), [("b", 1), ("a", 2)]) == "\n".join(
+    assert mismatch_of(equal_to([("a", 3), ("b", 1)]), [("b", 1), ("a", 2)]) == "\n".join(
         [
             "expected 2 elements, found 2, 1 matching",
             "missing (expected, not found):",
@@ -46,11 +46,11 @@ def test_equal_to_says_what_is_missing_and_what_is_unexpected() -> None:
     )
 
 
-def test_equal_to_looks_at_no_order_but_at_counts() -> None:
+def test_equal_to_ignores_order_but_not_counts() -> None:
     assert holds(equal_to([1, 2, 2]), [2, 1, 2])
-    assert "  2   (2 times)" in said(equal_to([1, 2, 2, 2]), [1, 2])
-    assert "unexpected" in said(equal_to([1]), [1, 1])
-    assert "missing" not in said(equal_to([1]), [1, 1])
+    assert "  2   (2 times)" in mismatch_of(equal_to([1, 2, 2, 2]), [1, 2])
+    assert "unexpected" in mismatch_of(equal_to([1]), [1, 1])
+    assert "missing" not in mismatch_of(equal_to([1]), [1, 1])
 
 
 def test_elements_that_look_alike_are_shown_with_their_types() -> None:
@@ -61,34 +61,36 @@ def test_elements_that_look_alike_are_shown_with_their_types() -> None:
         def __eq__(self, other: object) -> bool:
             return type(other) is Word and str.__eq__(self, other)
 
-    text = said(equal_to([("a", "x")]), [("a", Word("x"))])
+    text = mismatch_of(equal_to([("a", "x")]), [("a", Word("x"))])
     assert "  ('a', 'x')   tuple[str, str]\n" in text
     assert "Word]" in text
 
 
 def test_unhashable_elements_are_compared() -> None:
     assert holds(equal_to([[1], {"a": [2]}]), [{"a": [2]}, [1]])
-    assert "  [2]" in said(equal_to([[1], [2]]), [[1], [3]])
+    assert "  [2]" in mismatch_of(equal_to([[1], [2]]), [[1], [3]])
 
 
-def test_patterns_inside_elements_match_as_many_as_they_can() -> None:
+def test_patterns_inside_elements_match_as_many_elements_as_possible() -> None:
     assert holds(equal_to([("a", ANY), ("a", 1)]), [("a", 1), ("a", 2)])
     assert holds(equal_to([ANY, ("a", ANY), ("a", 1)]), [("a", 1), ("a", 2), 7])
     assert holds(equal_to([("a", pytest.approx(0.3))]), [("a", 0.1 + 0.2)])
 
 
 @given(st.lists(st.integers(0, 4)), st.lists(st.integers(0, 4)), st.booleans())
-def test_pairing_leaves_what_multisets_leave(expected: list[int], actual: list[int], boxed: bool) -> None:
+def test_pairing_of_plain_values_leaves_the_difference_of_multisets(
+    expected: list[int], actual: list[int], boxed: bool
+) -> None:
     box = (lambda n: [n]) if boxed else (lambda n: n)
     missing, unexpected = pair_up(map(box, expected), map(box, actual))
-    left = list(actual)
-    lacking = [n for n in expected if n not in left or left.remove(n)]  # type: ignore[func-returns-value]
-    assert sorted(missing) == sorted(map(box, lacking))
-    assert sorted(unexpected) == sorted(map(box, left))
+    unmatched = list(actual)
+    unpaired = [n for n in expected if n not in unmatched or unmatched.remove(n)]  # type: ignore[func-returns-value]
+    assert sorted(missing) == sorted(map(box, unpaired))
+    assert sorted(unexpected) == sorted(map(box, unmatched))
 
 
 @given(st.lists(st.sets(st.integers(0, 5)), max_size=6), st.lists(st.integers(0, 5), max_size=6))
-def test_pairing_of_patterns_is_a_largest_matching(patterns: list[set[int]], actual: list[int]) -> None:
+def test_pairing_of_patterns_is_a_maximum_matching(patterns: list[set[int]], actual: list[int]) -> None:
     class OneOf:
         __hash__ = None  # type: ignore[assignment]
 
@@ -98,31 +100,35 @@ def test_pairing_of_patterns_is_a_largest_matching(patterns: list[set[int]], act
         def __eq__(self, other: object) -> bool:
             return other in self.allowed
 
-    def most(left: list[set[int]], free: tuple[int, ...]) -> int:
-        if not left:
+    def maximum_matching(unmatched: list[set[int]], free: tuple[int, ...]) -> int:
+        if not unmatched:
             return 0
-        taken = [most(left[1:], free[:i] + free[i + 1 :]) + 1 for i, n in enumerate(free) if n in left[0]]
-        return max([most(left[1:], free), *taken])
+        taken = [
+            maximum_matching(unmatched[1:], free[:i] + free[i + 1 :]) + 1
+            for i, n in enumerate(free)
+            if n in unmatched[0]
+        ]
+        return max([maximum_matching(unmatched[1:], free), *taken])
 
     missing, unexpected = pair_up([OneOf(allowed) for allowed in patterns], actual)
-    assert len(patterns) - len(missing) == most(patterns, tuple(actual)) == len(actual) - len(unexpected)
+    assert len(patterns) - len(missing) == maximum_matching(patterns, tuple(actual)) == len(actual) - len(unexpected)
 
 
 def test_long_differences_are_cut_short() -> None:
-    text = said(equal_to(range(100)), [])
+    text = mismatch_of(equal_to(range(100)), [])
     assert "… and 80 more" in text
     assert len(text.splitlines()) < 30
 
 
 def test_long_elements_are_cut_short() -> None:
-    assert len(said(equal_to(["x" * 10_000]), [])) < 500
+    assert len(mismatch_of(equal_to(["x" * 10_000]), [])) < 500
 
 
-def test_hints_tell_what_a_reader_may_overlook() -> None:
-    assert "differ only by rounding" in said(equal_to([("a", 0.3)]), [("a", 0.1 + 0.2)])
-    assert "another order: sort both" in said(equal_to([("a", [1, 2])]), [("a", [2, 1])])
-    assert "a tuple is never equal to a list" in said(equal_to([("a", [1])]), [("a", (1,))])
-    assert "hint" not in said(equal_to([("a", 1)]), [("a", 2)])
+def test_hints_point_out_differences_that_are_easily_overlooked() -> None:
+    assert "differ only by rounding" in mismatch_of(equal_to([("a", 0.3)]), [("a", 0.1 + 0.2)])
+    assert "another order: sort both" in mismatch_of(equal_to([("a", [1, 2])]), [("a", [2, 1])])
+    assert "a tuple is never equal to a list" in mismatch_of(equal_to([("a", [1])]), [("a", (1,))])
+    assert "hint" not in mismatch_of(equal_to([("a", 1)]), [("a", 2)])
 
 
 def test_elements_whose_comparison_or_repr_raises_do_not_hide_the_message() -> None:
@@ -136,10 +142,10 @@ def test_elements_whose_comparison_or_repr_raises_do_not_hide_the_message() -> N
         def __repr__(self) -> str:
             raise RuntimeError("no")
 
-    assert "<Broken whose repr raised RuntimeError>" in said(equal_to([Broken()]), [1])
+    assert "<Broken whose repr raised RuntimeError>" in mismatch_of(equal_to([Broken()]), [1])
 
 
-def test_equal_to_takes_the_pairs_of_a_dict_and_no_string() -> None:
+def test_equal_to_accepts_the_pairs_of_a_dict_but_no_string() -> None:
     assert holds(equal_to({"a": 1}), [("a", 1)])
     with pytest.raises(tg.BuildError, match="put it in a list"):
         equal_to("abc")
@@ -155,7 +161,7 @@ def recorded(value: Any, start: int, end: int) -> Recorded:
 def test_per_window_names_the_windows_that_differ() -> None:
     actual = [recorded(1, 0, 10), recorded(2, 10, 20), recorded(3, 20, 30)]
     assert holds(equal_to_per_window({(0, 10): [1], (10, 20): [2], tg.IntervalWindow(20, 30): [3]}), actual)
-    text = said(equal_to_per_window({(0, 10): [1], (10, 20): [5], (40, 50): [9]}), actual)
+    text = mismatch_of(equal_to_per_window({(0, 10): [1], (10, 20): [5], (40, 50): [9]}), actual)
     assert "in window (10, 20):\n" in text
     assert "in window (20, 30), which should be empty:" in text
     assert "in window (40, 50):" in text
@@ -167,7 +173,7 @@ def test_per_window_names_the_windows_that_differ() -> None:
 def test_contains() -> None:
     assert holds(contains(1, 2), [3, 2, 1])
     assert not holds(contains(1, 1), [1])
-    text = said(contains(1, 9), [1, 2])
+    text = mismatch_of(contains(1, 9), [1, 2])
     assert "missing (expected, not found):\n  9" in text
     assert "others (found):\n  2" in text
     with pytest.raises(tg.BuildError):
@@ -176,15 +182,15 @@ def test_contains() -> None:
 
 def test_is_empty_and_is_not_empty() -> None:
     assert holds(is_empty(), [])
-    assert said(is_empty(), [1]) == "expected no element, found 1\nunexpected (found):\n  1"
+    assert mismatch_of(is_empty(), [1]) == "expected no element, found 1\nunexpected (found):\n  1"
     assert holds(is_not_empty(), [1])
-    assert said(is_not_empty(), []) == "expected at least one element, found none"
+    assert mismatch_of(is_not_empty(), []) == "expected at least one element, found none"
 
 
-def test_matches_wants_another_element_for_each_condition() -> None:
+def test_matches_requires_a_distinct_element_for_each_condition() -> None:
     assert holds(matches(lambda n: n > 1, lambda n: n > 0, 7), [7, 1, 2])
     assert holds(matches(), [])
-    text = said(matches(lambda n: n > 5, 1), [1, 2])
+    text = mismatch_of(matches(lambda n: n > 5, 1), [1, 2])
     assert "unmet" in text
     assert "test_matchers.py:" in text
     assert "unmatched (found, and meets none of the remaining conditions):\n  2" in text
@@ -196,7 +202,7 @@ def test_a_condition_that_raises_does_not_hold() -> None:
 
 def test_each() -> None:
     assert holds(each(lambda n: n > 0), [1, 2])
-    assert "does not hold for 1 of 2 elements" in said(each(lambda n: n > 1), [1, 2])
+    assert "does not hold for 1 of 2 elements" in mismatch_of(each(lambda n: n > 1), [1, 2])
 
 
 def test_a_function_of_all_elements_is_a_matcher() -> None:
@@ -204,15 +210,15 @@ def test_a_function_of_all_elements_is_a_matcher() -> None:
         assert sum(values) == 7, f"the sum is {sum(values)}"
 
     assert holds(unequal, [3, 4])
-    assert "the sum is 1" in said(unequal, [1])
-    assert "returned False" in said(lambda values: False, [1])
+    assert "the sum is 1" in mismatch_of(unequal, [1])
+    assert "returned False" in mismatch_of(lambda values: False, [1])
     with pytest.raises(tg.BuildError, match="equal_to"):
         as_matcher([1, 2])
 
 
 def test_an_object_that_matches_and_describes_itself_is_a_matcher() -> None:
     class HasLength:
-        """As PyHamcrest's matchers are."""
+        """Has the interface of PyHamcrest's matchers."""
 
         def matches(self, item: Any) -> bool:
             return len(item) == 2
@@ -224,14 +230,14 @@ def test_an_object_that_matches_and_describes_itself_is_a_matcher() -> None:
             return "two of them"
 
     assert holds(HasLength(), [1, 2])
-    assert "expected: two of them" in said(HasLength(), [1])
+    assert "expected: two of them" in mismatch_of(HasLength(), [1])
     assert holds(matches(HasLength()), ["ab"])
 
 
 # ---- patterns
 
 
-def test_a_pattern_looks_only_at_what_it_gives() -> None:
+def test_a_pattern_compares_only_the_given_fields() -> None:
     record = recorded("a", 0, 10)
     assert record == fired()
     assert record == fired("a", (0, 10), "on_time", 0, timestamp=0, is_first=True, is_last=True, nonspeculative_index=0)
@@ -241,7 +247,7 @@ def test_a_pattern_looks_only_at_what_it_gives() -> None:
         assert other != record
 
 
-def test_a_pattern_refuses_what_is_no_timing_or_window() -> None:
+def test_a_pattern_with_an_invalid_timing_or_window_is_refused() -> None:
     with pytest.raises(tg.BuildError, match="'early'"):
         fired("a", timing="soon")
     with pytest.raises(ValueError, match="must end after it starts"):

@@ -1,4 +1,4 @@
-"""A newcomer's first test file passes; and one that fails needs no debugger."""
+"""A newcomer's first test file passes, and the output of a failing one is enough to find the fault."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_first_test_file_of_ten_lines_passes(tmp_path: Path) -> None:
     assert "2 passed" in printed
 
 
-def test_a_failure_needs_no_debugger(tmp_path: Path) -> None:
+def test_the_output_of_a_failing_test_shows_the_assertion_and_the_difference(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, FAILS)
     assert code == 1
-    shown = [line.rstrip() for line in printed.splitlines()]
-    assert '>       assert_that(total(prices), equal_to([("pear", 7), ("plum", 3), ("fig", 1)]))' in shown
-    said = [line[1:].strip() for line in shown if line.startswith("E ")]
-    assert said == [
+    output = [line.rstrip() for line in printed.splitlines()]
+    assert '>       assert_that(total(prices), equal_to([("pear", 7), ("plum", 3), ("fig", 1)]))' in output
+    message = [line[1:].strip() for line in output if line.startswith("E ")]
+    assert message == [
         f"AssertionError: 'CombinePerKey(sum)' fails the assertion at {tmp_path / 'test_mine.py'}:9",
         "expected 3 elements, found 2, 1 matching",
         "missing (expected, not found):",
@@ -70,7 +70,7 @@ def test_a_failure_needs_no_debugger(tmp_path: Path) -> None:
     assert "1 failed" in printed
 
 
-def test_an_error_in_the_users_own_function_is_told_with_step_line_and_element(tmp_path: Path) -> None:
+def test_an_error_in_a_function_of_the_user_names_step_line_and_element(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RAISES)
     assert code == 1
     assert "ValueError: invalid literal for int() with base 10: 'three'" in printed

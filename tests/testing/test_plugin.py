@@ -1,4 +1,4 @@
-"""The pytest plugin, as a user meets it."""
+"""The pytest plugin, as its users see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.pytest_subprocess import INSTALLED, ROOT, run_pytest
 HEAD = "import tidegate as tg\nfrom tidegate.testing import *\n"
 
 
-def test_a_pipeline_the_test_has_run_is_not_run_again(tmp_path: Path) -> None:
+def test_a_pipeline_that_the_test_has_run_is_not_run_again(tmp_path: Path) -> None:
     test = HEAD + (
         "seen = []\n"
         "def test_it(pipeline):\n"
@@ -69,7 +69,7 @@ def test_an_assertion_that_was_never_checked_fails_its_test(tmp_path: Path) -> N
     assert "1 failed, 1 passed" in printed
 
 
-def test_a_test_that_fails_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+def test_an_unchecked_assertion_of_a_failing_test_does_not_fail_the_next_test(tmp_path: Path) -> None:
     test = HEAD + (
         "kept = []\n"
         "def test_fails():\n"
@@ -95,7 +95,7 @@ RUNNERS = HEAD + (
 )
 
 
-def test_tests_that_use_the_fixture_run_on_each_runner_asked_for(tmp_path: Path) -> None:
+def test_tests_that_use_the_fixtures_run_on_each_requested_runner(tmp_path: Path) -> None:
     flags = ["--tidegate-runner", "direct", "--tidegate-runner=direct", "-vv"]
     code, printed = run_pytest(tmp_path, RUNNERS, *flags)
     assert code == 0, printed
@@ -106,13 +106,13 @@ def test_tests_that_use_the_fixture_run_on_each_runner_asked_for(tmp_path: Path)
     assert "test_fixture PASSED" in printed
 
 
-def test_a_runner_nobody_knows_is_an_error_of_usage(tmp_path: Path) -> None:
+def test_an_unknown_runner_is_a_usage_error(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=flink")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "--tidegate-runner: there is no runner 'flink'; the runners are direct" in printed
 
 
-def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path: Path) -> None:
+def test_a_runner_whose_package_is_missing_is_skipped_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "from tidegate.sdk.options import registry\nregistry.BUILT_IN['far'] = 'a_package_that_is_missing:Runner'\n"
     )
@@ -122,7 +122,7 @@ def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path:
     assert "the far runner can't be used here: No module named 'a_package_that_is_missing'" in printed
 
 
-def test_a_runner_that_lacks_something_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:
+def test_a_runner_with_missing_requirements_is_skipped_and_they_are_named(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
         "from tidegate.sdk.options import registry\n"
         "from tidegate.runners.direct import DirectRunner\n"
@@ -137,7 +137,7 @@ def test_a_runner_that_lacks_something_is_skipped_with_what_it_lacks(tmp_path: P
     assert "the far runner can't be used here: Java 17; a license" in printed
 
 
-def test_without_the_plugin_test_pipelines_work_all_the_same(tmp_path: Path) -> None:
+def test_test_pipelines_work_without_the_plugin(tmp_path: Path) -> None:
     test = HEAD + (
         "def test_it():\n"
         "    with TestPipeline() as pipeline:\n"
@@ -147,7 +147,7 @@ def test_without_the_plugin_test_pipelines_work_all_the_same(tmp_path: Path) -> 
     assert code == 0, printed
 
 
-def test_warnings_as_errors_find_nothing(tmp_path: Path) -> None:
+def test_the_plugin_raises_no_warnings(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RUNNERS, "-W", "error")
     assert code == 0, printed
 
@@ -158,7 +158,7 @@ def test_tests_run_in_several_processes(tmp_path: Path) -> None:
     assert "3 passed" in printed
 
 
-def test_the_plugin_loads_nothing_heavy_before_it_is_used() -> None:
+def test_the_plugin_imports_no_heavy_modules_before_it_is_used() -> None:
     script = (
         "import sys, tidegate.testing.plugin\n"
         "heavy = {'pydantic', 'hypothesis', 'cloudpickle', 'tidegate.runners', 'tidegate.testing.harness'}\n"
@@ -169,13 +169,13 @@ def test_the_plugin_loads_nothing_heavy_before_it_is_used() -> None:
 
 
 @pytest.mark.skipif(not INSTALLED, reason="the package is not installed, only on the path")
-def test_an_installed_package_brings_its_plugin(tmp_path: Path) -> None:
+def test_an_installed_package_registers_its_plugin(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RUNNERS, "--fixtures")
     assert code == 0
     assert "tidegate_runner" in printed
 
 
-BAD = HEAD + "def bad(x):\n    return 1 // x\n"
+RAISING = HEAD + "def bad(x):\n    return 1 // x\n"
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ BAD = HEAD + "def bad(x):\n    return 1 // x\n"
     ],
     ids=["asserted", "not asserted", "run", "with", "while it is built"],
 )
-def test_a_failure_shows_the_authors_frames_alone(tmp_path: Path, body: str) -> None:
-    code, printed = run_pytest(tmp_path, BAD + body)
+def test_a_failure_shows_only_the_frames_of_the_author(tmp_path: Path, body: str) -> None:
+    code, printed = run_pytest(tmp_path, RAISING + body)
     assert code == 1
     assert "tidegate/" not in printed.replace(str(tmp_path), "")
     if "takes a function, not 3" not in printed:
@@ -198,8 +198,8 @@ def test_a_failure_shows_the_authors_frames_alone(tmp_path: Path, body: str) -> 
         assert "in step 'Map(bad)', applied at" in printed
 
 
-def test_all_frames_can_be_asked_for(tmp_path: Path) -> None:
-    test = BAD + "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(bad)\n"
+def test_all_frames_are_shown_on_request(tmp_path: Path) -> None:
+    test = RAISING + "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(bad)\n"
     code, printed = run_pytest(tmp_path, test, "--full-trace")
     assert code == 1
     assert "plugin.py" in printed
@@ -213,7 +213,7 @@ SCRIPTED = HEAD + (
 )
 
 
-def test_a_scripted_stream_is_skipped_on_a_runner_that_has_none_and_other_refusals_fail(tmp_path: Path) -> None:
+def test_a_test_stream_is_skipped_on_a_runner_without_support_and_other_refusals_fail(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, SCRIPTED, "--tidegate-runner", "spark", "-rs")
     if "the spark runner can't be used here" in printed:
         pytest.skip("Spark can't be used here")

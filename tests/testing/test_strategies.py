@@ -1,4 +1,4 @@
-"""The hypothesis strategies: what they promise of the streams they make."""
+"""The guarantees of the hypothesis strategies about the streams that they generate."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from tidegate.testing.test_stream import Elements
 
 
 def watermarks_and_elements(stream: TestStream) -> list[tuple[int, int]]:
-    """Each element's timestamp, with the watermark it met."""
-    watermark, met = MIN_MICROS, []
+    """Each element's timestamp, with the watermark at its arrival."""
+    watermark, found = MIN_MICROS, []
     for event in stream.events:
         match event:
             case portable.AdvanceWatermark(to=to):
                 watermark = max(watermark, to)
             case Elements(timestamps=times):
-                met += [(micros, watermark) for micros in times]
-    return met
+                found += [(micros, watermark) for micros in times]
+    return found
 
 
 @given(streams())
-def test_no_element_is_behind_the_watermark_unless_asked_for(stream: TestStream) -> None:
+def test_no_element_is_behind_the_watermark_by_default(stream: TestStream) -> None:
     assert all(micros >= watermark for micros, watermark in watermarks_and_elements(stream))
 
 
 @given(streams(out_of_orderness=4))
-def test_elements_are_at_most_so_much_out_of_order(stream: TestStream) -> None:
+def test_elements_are_out_of_order_by_at_most_the_given_duration(stream: TestStream) -> None:
     greatest = MIN_MICROS
     for micros, _ in watermarks_and_elements(stream):
         assert micros >= greatest - 4 * SECOND
@@ -41,14 +41,14 @@ def test_elements_are_at_most_so_much_out_of_order(stream: TestStream) -> None:
 
 
 @given(streams(keys=["x", "y"], values=st.text(max_size=2), start=100, length=5))
-def test_elements_are_pairs_stamped_within_the_time_asked_for(stream: TestStream) -> None:
+def test_elements_are_pairs_with_timestamps_in_the_requested_range(stream: TestStream) -> None:
     for event in stream.events:
         if isinstance(event, Elements):
             assert all(key in ("x", "y") and isinstance(value, str) for key, value in event.values)
             assert all(100 * SECOND <= micros < 105 * SECOND for micros in event.timestamps)
 
 
-def test_streams_reach_what_they_are_for() -> None:
+def test_streams_with_rare_events_are_generated() -> None:
     quick = settings(max_examples=2000, database=None, derandomize=True, phases=[Phase.generate])
 
     def has(kind: type[Any]) -> Any:
@@ -67,7 +67,7 @@ def test_streams_reach_what_they_are_for() -> None:
 
 @settings(max_examples=20)
 @given(streams(out_of_orderness=20))
-def test_in_time_streams_sum_up_as_plain_python_does(stream: TestStream) -> None:
+def test_sums_of_streams_without_late_elements_equal_those_of_plain_python(stream: TestStream) -> None:
     pipeline = TestPipeline()
     recorder = PaneRecorder()
     windowed = pipeline | stream.with_output_types(tuple[str, int]) | tg.WindowInto(tg.FixedWindows(10))

@@ -1,4 +1,4 @@
-"""TestPipeline and assert_that, on whole pipelines."""
+"""TestPipeline and assert_that, on complete pipelines."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_an_assertion_inside_a_composite_ends_at_its_line() -> None:
     assert last_line(failure(pipeline)).endswith("# in expand")
 
 
-def test_all_failing_assertions_are_told() -> None:
+def test_all_failing_assertions_are_reported() -> None:
     pipeline = TestPipeline()
     numbers = pipeline | tg.Create([1, 2])
     assert_that(numbers, equal_to([1, 2]))
@@ -84,13 +84,13 @@ def test_all_failing_assertions_are_told() -> None:
     assert last_line(error).endswith("# first")
 
 
-def test_a_branch_that_gives_nothing_is_checked() -> None:
+def test_an_empty_collection_is_checked() -> None:
     pipeline = TestPipeline()
     assert_that(pipeline | tg.Create([]), equal_to([1]))
     assert "expected 1 element, found 0" in str(failure(pipeline))
 
 
-def test_the_error_of_a_pipeline_that_fails_wins() -> None:
+def test_the_error_of_a_failing_pipeline_takes_precedence_over_assertions() -> None:
     pipeline = TestPipeline()
     broken = pipeline | tg.Create([0]) | tg.Map(lambda n: 1 // n)
     assert_that(broken, equal_to([5]))
@@ -98,7 +98,7 @@ def test_the_error_of_a_pipeline_that_fails_wins() -> None:
         pipeline.run()
 
 
-def test_an_error_in_the_with_block_is_the_one_raised_and_nothing_runs() -> None:
+def test_an_error_in_the_with_block_is_raised_and_the_pipeline_does_not_run() -> None:
     pipeline = TestPipeline()
 
     def build() -> None:
@@ -111,7 +111,7 @@ def test_an_error_in_the_with_block_is_the_one_raised_and_nothing_runs() -> None
     assert not pipeline.has_run
 
 
-def test_what_a_matcher_captures_need_not_be_picklable() -> None:
+def test_a_matcher_may_capture_unpicklable_values() -> None:
     lock, seen = threading.Lock(), []
 
     def matcher(values: list[Any]) -> None:
@@ -132,14 +132,14 @@ def test_elements_of_classes_made_in_a_test_keep_their_identity() -> None:
         assert_that(pipeline | tg.Create([1]) | tg.Map(Local), equal_to([Local(1)]))
 
 
-def test_an_element_that_can_not_be_pickled_is_told() -> None:
+def test_an_element_that_cannot_be_pickled_is_an_error() -> None:
     pipeline = TestPipeline(options={"checks": "off"})
     assert_that(pipeline | tg.Create([1]) | tg.Map(lambda n: threading.Lock()), is_empty())
     with pytest.raises(tg.RunError, match="can't be recorded: it can't be pickled"):
         pipeline.run()
 
 
-def test_elements_in_several_windows_count_once_unless_windows_are_looked_at() -> None:
+def test_elements_in_several_windows_count_once_unless_windows_are_compared() -> None:
     with TestPipeline() as pipeline:
         stamped = pipeline | tg.Create([tg.TimestampedValue("a", 7)])
         sliding = stamped | tg.WindowInto(tg.SlidingWindows(10, 5))
@@ -148,14 +148,14 @@ def test_elements_in_several_windows_count_once_unless_windows_are_looked_at() -
         assert_that(sliding, equal_to([fired("a", (0, 10)), fired("a", (5, 15))]), panes=True)
 
 
-def test_asserting_does_not_disturb_what_follows() -> None:
+def test_assertions_do_not_affect_later_steps() -> None:
     with TestPipeline() as pipeline:
         numbers = pipeline | tg.Create([3, 1])
         assert_that(numbers, equal_to([1, 3]))
         assert_that(numbers | tg.CombineGlobally(sum), equal_to([4]))
 
 
-def test_assertions_on_a_stream_see_everything() -> None:
+def test_assertions_on_a_stream_see_all_elements() -> None:
     with TestPipeline() as pipeline:
         stream = pipeline | TestStream().add_elements([1]).advance_watermark_to(10).add_elements([2]).add_elements([3])
         assert_that(stream, equal_to([1, 2, 3]))
@@ -163,7 +163,7 @@ def test_assertions_on_a_stream_see_everything() -> None:
 
 @dataclass(frozen=True)
 class Forever(Source[int]):
-    """Counts, and never ends."""
+    """Reads three numbers, and never ends."""
 
     @property
     def bounded(self) -> bool:
@@ -187,12 +187,12 @@ class Counting(Reader[int]):
         return self.n
 
 
-def test_a_pipeline_that_is_told_when_to_stop_is_checked_then() -> None:
+def test_a_pipeline_with_a_duration_is_checked_when_it_has_stopped() -> None:
     with TestPipeline(options={"run_for": "100ms"}) as pipeline:
         assert_that(pipeline | tg.Read(Forever()), equal_to([1, 2, 3]))
 
 
-def test_a_pipeline_that_does_not_end_is_cancelled_and_that_is_a_failure() -> None:
+def test_a_pipeline_that_does_not_end_is_cancelled_and_fails() -> None:
     pipeline = TestPipeline(timeout=0.05)
     assert_that(pipeline | tg.Read(Forever()), equal_to([1, 2, 3]))
     assert "had not ended after 0.05 s" in str(failure(pipeline))
@@ -206,7 +206,7 @@ def test_a_pipeline_may_run_twice() -> None:
     pipeline.run()
 
 
-def test_assert_that_refuses_what_it_can_not_check() -> None:
+def test_assert_that_refuses_invalid_arguments() -> None:
     with pytest.raises(tg.BuildError, match="TestPipeline"):
         assert_that(tg.Pipeline() | tg.Create([1]), equal_to([1]))
     with pytest.raises(tg.BuildError, match="PCollection, not list"):
@@ -215,7 +215,7 @@ def test_assert_that_refuses_what_it_can_not_check() -> None:
         assert_that(TestPipeline() | tg.Create([1]), [1])
 
 
-def test_a_runner_may_be_given_for_all_test_pipelines_that_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_runner_applies_to_test_pipelines_that_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_pipeline, "default_runner", "no such runner")
     for options in (None, {"checks": "off"}, ["--checks=off"]):
         pipeline = TestPipeline(options=options)
@@ -234,7 +234,7 @@ def test_a_runner_may_be_given_for_all_test_pipelines_that_name_none(monkeypatch
 # ---- recorders
 
 
-def test_a_recorder_gives_values_timestamps_windows_and_panes() -> None:
+def test_a_recorder_returns_values_timestamps_windows_and_panes() -> None:
     recorder = PaneRecorder()
     with tg.Pipeline() as pipeline:
         stamped = pipeline | tg.Create([tg.TimestampedValue(("k", 1), 3)])
@@ -247,7 +247,7 @@ def test_a_recorder_gives_values_timestamps_windows_and_panes() -> None:
     assert recorder.per_key() == {"k": [fired([1], (0, 10), "on_time", 0)]}
 
 
-def test_a_recorder_has_nothing_to_give_before_the_run() -> None:
+def test_reading_a_recorder_before_the_run_is_an_error() -> None:
     recorder = PaneRecorder()
     with pytest.raises(tg.BuildError, match="run the pipeline"):
         recorder.records()
@@ -264,7 +264,7 @@ def test_a_recorder_records_one_collection() -> None:
         _ = numbers | recorder
 
 
-def test_a_recorder_that_nobody_keeps_is_no_trouble(tmp_path: Path) -> None:
+def test_a_recorder_without_references_is_no_error_and_leaves_no_files(tmp_path: Path) -> None:
     pipeline = tg.Pipeline(options={"temp_dir": tmp_path})
     _ = pipeline | tg.Create([1]) | PaneRecorder()
     gc.collect()
@@ -274,7 +274,7 @@ def test_a_recorder_that_nobody_keeps_is_no_trouble(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_recorded_goes_with_its_recorder(tmp_path: Path) -> None:
+def test_recorded_files_are_removed_with_their_recorder(tmp_path: Path) -> None:
     def run() -> Iterator[int]:
         with TestPipeline(options={"temp_dir": tmp_path}) as pipeline:
             assert_that(pipeline | tg.Create([1]), equal_to([1]))

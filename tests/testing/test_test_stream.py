@@ -1,4 +1,4 @@
-"""TestStream, as it is built; what it does when it runs is tested with the contract."""
+"""Building a TestStream; the tests of the contract show its behaviour when it runs."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def test_a_script_becomes_events_of_the_portable_pipeline() -> None:
     assert infinity == portable.AdvanceWatermark(tg.MAX_TIMESTAMP.micros)
 
 
-def test_it_may_be_written_as_statements() -> None:
+def test_a_stream_can_be_built_by_statements() -> None:
     stream = TestStream()
     stream.add_elements([1])
     stream.advance_watermark_to(5)
     assert len(events(stream)) == 2
 
 
-def test_a_label_makes_a_copy_that_goes_its_own_way() -> None:
+def test_a_label_makes_an_independent_copy() -> None:
     stream = TestStream().add_elements([1])
     labelled = "label" >> stream
     stream.add_elements([2])
     assert len(events(labelled)) == 1
 
 
-def test_no_elements_are_no_event() -> None:
+def test_adding_no_elements_is_no_event() -> None:
     assert events(TestStream().add_elements([])) == ()
 
 
-def test_it_gives_an_unbounded_collection_of_the_elements_type() -> None:
+def test_the_output_of_a_stream_is_unbounded_and_has_the_type_of_its_elements() -> None:
     pcoll = tg.Pipeline() | TestStream().add_elements([("a", 1), ("b", 2)])
     assert not pcoll.is_bounded
     assert pcoll.element_type == tuple[str, int]
@@ -62,7 +62,7 @@ def test_it_gives_an_unbounded_collection_of_the_elements_type() -> None:
     assert (tg.Pipeline() | TestStream().with_output_types(int)).element_type is int
 
 
-def test_types_are_checked_against_what_follows() -> None:
+def test_the_element_type_is_checked_against_the_next_step() -> None:
     def shout(text: str) -> str:
         return text.upper()
 
@@ -70,20 +70,20 @@ def test_types_are_checked_against_what_follows() -> None:
         _ = tg.Pipeline() | TestStream().add_elements([1]) | tg.Map(shout)
 
 
-def test_tags_give_several_outputs() -> None:
+def test_tags_create_further_outputs() -> None:
     out = tg.Pipeline() | TestStream().add_elements([1]).add_elements(["a"], tag="words")
     assert (out.main.element_type, out.words.element_type) == (int, str)
     assert [pcoll.tag for pcoll in out] == ["main", "words"]
 
 
-def test_outputs_may_be_declared_and_the_main_one_named() -> None:
+def test_outputs_can_be_declared_and_the_main_one_named() -> None:
     out = tg.Pipeline() | TestStream().with_outputs("words", main="numbers").add_elements([1]).idle("words")
     assert [pcoll.tag for pcoll in out] == ["numbers", "words"]
     assert out.numbers.element_type is int
     assert out["numbers"] is out[None]
 
 
-def test_the_portable_pipeline_travels() -> None:
+def test_the_portable_pipeline_can_be_pickled() -> None:
     import pickle
 
     pipeline = tg.Pipeline()
@@ -123,7 +123,7 @@ def test_the_portable_pipeline_travels() -> None:
         (lambda: tg.Pipeline() | tg.Create([1]) | TestStream(), "begins a pipeline"),
     ],
 )
-def test_what_makes_no_script_is_refused_when_built(make: Any, problem: str) -> None:
+def test_an_invalid_script_is_refused_when_it_is_built(make: Any, problem: str) -> None:
     with pytest.raises(tg.BuildError, match=problem):
         make()
 
@@ -148,6 +148,6 @@ def test_a_stream_prints_as_the_calls_that_make_it() -> None:
         .idle("other")
     )
     text = repr(stream)
-    again = eval(text, {"TestStream": TestStream, "TimestampedValue": tg.TimestampedValue, **vars(tg)})
-    assert again.events == stream.events
+    rebuilt = eval(text, {"TestStream": TestStream, "TimestampedValue": tg.TimestampedValue, **vars(tg)})
+    assert rebuilt.events == stream.events
     assert text.startswith("TestStream().add_elements(['a', TimestampedValue('b', 2.5)])")

@@ -1,4 +1,4 @@
-"""Traces: what a run showed, step by step, and the page that draws it. Recording changes nothing that is computed."""
+"""Traces of a run, step by step, and the page that draws them. Recording does not change the output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def at(key: str, value: int, minute: float) -> tg.TimestampedValue:
 
 
 def scores() -> TestStream:
-    """Early, on time, late and dropped, for windows of ten minutes with two of lateness."""
+    """Elements that are early, on time, late and dropped, for windows of ten minutes with two minutes of lateness."""
     return (
         TestStream()
         .add_elements([at("a", 5, 1), at("b", 3, 4)])
@@ -71,10 +71,10 @@ def data_of(page: str) -> Any:
     return json.loads(found[1])
 
 
-# ---- what is seen
+# ---- the contents of a trace
 
 
-def test_every_pane_is_seen_with_its_timing_value_and_moment() -> None:
+def test_a_trace_has_every_pane_with_its_timing_value_and_moment() -> None:
     step = fixed()
     assert [(f.timing, f.value, f.index, f.at.clock // 1_000_000) for f in step.of_key("'a'")] == [
         ("early", "5", 0, MINUTE),
@@ -85,7 +85,7 @@ def test_every_pane_is_seen_with_its_timing_value_and_moment() -> None:
     assert [(f.timing, f.value) for f in step.of_key("'b'")] == [("early", "3"), ("on_time", "3")]
 
 
-def test_elements_are_told_apart_by_how_they_stand_to_the_watermark_and_their_windows() -> None:
+def test_elements_are_classified_by_the_watermark_and_the_state_of_their_windows() -> None:
     assert [(a.value, a.standing) for a in fixed().arrivals] == [
         ("5", "in time"),
         ("3", "in time"),
@@ -96,28 +96,28 @@ def test_elements_are_told_apart_by_how_they_stand_to_the_watermark_and_their_wi
     ]
 
 
-def test_a_window_lives_from_its_first_element_to_its_expiry() -> None:
+def test_a_window_is_open_from_its_first_element_to_its_expiration() -> None:
     step = fixed()
     first = step.windows[0]
     assert (first.start, first.end, first.opened.event) == (0, 600_000_000, 1)
-    expiry = next(moment for moment, micros in step.watermark if micros == 12 * MINUTE * 1_000_000)
+    expiration = next(moment for moment, micros in step.watermark if micros == 12 * MINUTE * 1_000_000)
     assert first.closed is not None
-    assert first.closed.event == expiry.event
+    assert first.closed.event == expiration.event
 
 
-def test_the_watermark_is_seen_at_each_advance_until_the_end_of_time() -> None:
+def test_a_trace_has_each_advance_of_the_watermark_until_the_end_of_time() -> None:
     advances = [micros // 1_000_000 for _, micros in fixed().watermark]
     assert advances[:3] == [6 * MINUTE, 10 * MINUTE, 12 * MINUTE]
     assert advances[3] > 1e12
     assert len(advances) == 4
 
 
-def test_counts_tell_of_late_and_dropped_elements() -> None:
+def test_late_and_dropped_elements_are_counted() -> None:
     counts = fixed().counts
     assert (counts["elements"], counts["panes"], counts["late"], counts["dropped_late"]) == (6, 6, 1, 1)
 
 
-def test_a_session_that_grows_is_a_chain_of_windows_each_merged_into_the_next() -> None:
+def test_a_growing_session_is_a_chain_of_windows_each_merged_into_the_next() -> None:
     stream = TestStream().add_elements([at("a", 1, 0), at("a", 2, 1), at("a", 3, 8)]).advance_watermark_to(9 * MINUTE)
     step = traced(tg.Sessions(2 * MINUTE), stream, tg.GroupByKey())
     assert [(w.start, w.end, w.into) for w in step.windows] == [
@@ -128,7 +128,7 @@ def test_a_session_that_grows_is_a_chain_of_windows_each_merged_into_the_next() 
     assert [(f.value, f.window) for f in step.firings] == [("[1, 2]", 1), ("[3]", 2)]
 
 
-def test_elements_after_the_trigger_has_finished_are_marked_so() -> None:
+def test_elements_after_the_trigger_has_finished_are_marked_as_dropped() -> None:
     pipeline = tg.Pipeline(options=["--allow_unsafe_triggers"])
     stream = TestStream().add_elements([("a", 1), ("a", 2), ("a", 3)])
     window = tg.WindowInto(tg.GlobalWindows(), trigger=tg.AfterCount(2), accumulation=tg.DISCARDING)
@@ -138,7 +138,7 @@ def test_elements_after_the_trigger_has_finished_are_marked_so() -> None:
     assert step.counts["dropped_closed"] == 1
 
 
-def test_late_data_on_an_output_of_its_own_is_marked_as_dropped_by_the_windows() -> None:
+def test_elements_on_the_late_data_output_are_marked_as_dropped_late() -> None:
     pipeline = tg.Pipeline()
     stream = TestStream().advance_watermark_to(20 * MINUTE).add_elements([at("a", 1, 3), at("a", 2, 25)])
     out = pipeline | stream | tg.WindowInto(tg.FixedWindows(600)) | tg.GroupByKey().with_late_data("late")
@@ -150,7 +150,7 @@ def test_late_data_on_an_output_of_its_own_is_marked_as_dropped_by_the_windows()
     assert [f.value for f in step.firings] == ["[2]"]
 
 
-def test_an_element_is_seen_as_it_enters_the_grouping_not_as_it_enters_the_loop_fused_with_it() -> None:
+def test_an_element_is_traced_as_it_enters_the_grouping_and_not_the_fused_loop_before_it() -> None:
     pipeline = tg.Pipeline()
     sums = pipeline | tg.Create(["x", "yy"]) | tg.Map(lambda word: (word, len(word))) | tg.CombinePerKey(sum)
     _ = sums | tg.Map(lambda element: None)
@@ -184,7 +184,7 @@ class Alarm(tg.DoFn):
         yield key, "quiet"
 
 
-def test_a_stateful_step_shows_its_elements_and_what_it_gives() -> None:
+def test_the_trace_of_a_stateful_step_has_its_elements_and_its_output() -> None:
     stream = TestStream().add_elements([at("a", 5, 1), at("a", 2, 2)]).advance_watermark_to(9.5 * MINUTE)
     step = traced(tg.FixedWindows(600), stream, tg.ParDo(Alarm()))
     assert [(f.value, f.timing, step.keys[f.key]) for f in step.firings] == [
@@ -208,7 +208,7 @@ def test_a_stateful_step_shows_its_elements_and_what_it_gives() -> None:
     ),
     st.sampled_from([tg.FixedWindows(10), tg.SlidingWindows(10, 5), tg.Sessions(4)]),
 )
-def test_a_traced_run_gives_what_an_untraced_one_does(events: list[Any], windows: Any) -> None:
+def test_a_traced_run_has_the_same_output_as_an_untraced_one(events: list[Any], windows: Any) -> None:
     def run(traced: bool) -> tuple[list[Any], Trace | None]:
         stream, watermark = TestStream(), 0
         for event in events:
@@ -226,32 +226,32 @@ def test_a_traced_run_gives_what_an_untraced_one_does(events: list[Any], windows
         )
         recorder = PaneRecorder()
         _ = grouped | recorder
-        seen = trace(pipeline) if traced else None
+        trace_ = trace(pipeline) if traced else None
         if not traced:
             pipeline.run().wait_until_finish()
             return recorder.records(), None
-        assert seen is not None
-        return [(f.timing, f.index, f.value) for f in seen.step("step").firings], seen
+        assert trace_ is not None
+        return [(f.timing, f.index, f.value) for f in trace_.step("step").firings], trace_
 
     plain, _ = run(False)
-    drawn, seen = run(True)
+    drawn, trace_ = run(True)
     assert drawn == [(r.timing.value, r.index, repr(r.value[1])) for r in plain]
-    assert seen is not None
-    step = seen.step("step")
+    assert trace_ is not None
+    step = trace_.step("step")
     dropped = sum(a.standing.startswith("dropped") for a in step.arrivals)
     assert dropped == step.counts["dropped_late"] + step.counts["dropped_closed"]
     assert all(w.closed is not None for w in step.windows)
 
 
-def test_a_watcher_passes_on_every_event_that_operators_know() -> None:
+def test_a_watcher_forwards_every_event_of_operators() -> None:
     public = {name for name, _ in inspect.getmembers(Operator, inspect.isfunction) if not name.startswith("_")}
-    assert public <= set(vars(Watcher)), "a watcher must hand on what it does not record"
+    assert public <= set(vars(Watcher)), "a watcher must forward events that it does not record"
 
 
 # ---- long runs
 
 
-def test_a_sample_is_spread_evenly_over_all_that_was_offered() -> None:
+def test_a_sample_is_spread_evenly_over_all_offered_items() -> None:
     sample: Sample[int] = Sample(8)
     for n in range(100):
         sample.offer(lambda n=n: n)  # type: ignore[misc]
@@ -259,7 +259,7 @@ def test_a_sample_is_spread_evenly_over_all_that_was_offered() -> None:
     assert len(sample.kept) <= 8
 
 
-def test_a_sample_of_things_that_stand_for_several_is_spread_as_evenly() -> None:
+def test_a_sample_of_weighted_items_is_spread_evenly() -> None:
     sample: Sample[int] = Sample(64)
     place, weights = 0, [1] * 500 + [3] * 500 + [10] * 500
     for weight in weights:
@@ -272,7 +272,7 @@ def test_a_sample_of_things_that_stand_for_several_is_spread_as_evenly() -> None
 
 @pytest.fixture(scope="module")
 def steady() -> Traced:
-    """200,000 elements of seven keys that take turns, one each 10 ms of event time, in windows of one second."""
+    """200,000 elements of seven keys in turn, one per 10 ms of event time, in windows of one second."""
     pipeline = tg.Pipeline(options=["--mode", "streaming"])
     elements = [tg.TimestampedValue((f"k{n % 7}", n), n / 100) for n in range(200_000)]
     windowed = pipeline | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(1))
@@ -281,7 +281,7 @@ def steady() -> Traced:
     return step
 
 
-def test_a_steady_rate_is_a_straight_line_however_long_the_run(steady: Traced) -> None:
+def test_a_steady_rate_is_drawn_as_a_straight_line_in_a_long_run(steady: Traced) -> None:
     assert steady.counts["elements"] == 200_000
     per_event = 2000 / steady.arrivals[-1].at.event
     assert steady.arrivals[-1].timestamp > 1900 * 10**6
@@ -289,7 +289,7 @@ def test_a_steady_rate_is_a_straight_line_however_long_the_run(steady: Traced) -
         assert abs(arrival.timestamp / 10**6 - arrival.at.event * per_event) < 2000 * 0.02
 
 
-def test_what_is_drawn_of_a_long_run_is_spread_evenly_over_time_and_keys(steady: Traced) -> None:
+def test_the_drawn_elements_of_a_long_run_are_spread_evenly_over_time_and_keys(steady: Traced) -> None:
     tenths = Counter(arrival.timestamp // (200 * 10**6) for arrival in steady.arrivals)
     assert set(tenths) == set(range(10))
     assert max(tenths.values()) < 1.5 * min(tenths.values())
@@ -305,7 +305,7 @@ def test_the_page_of_a_long_run_is_bounded(steady: Traced) -> None:
     assert len(Trace("steady", (steady,)).html()) < 1_000_000
 
 
-def test_a_long_run_with_many_keys_is_thinned_out_and_says_so() -> None:
+def test_a_long_run_with_many_keys_is_sampled_and_the_trace_has_the_rate() -> None:
     pipeline = tg.Pipeline(options=["--mode", "streaming"])
     elements = [tg.TimestampedValue((n // 2 % 100 if n % 2 else 0, n), n) for n in range(3000)]
     _ = pipeline | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(100)) | tg.GroupByKey() | tg.Map(lambda e: None)
@@ -318,7 +318,7 @@ def test_a_long_run_with_many_keys_is_thinned_out_and_says_so() -> None:
     assert step.every["element"] > 1
 
 
-def test_values_are_shortened_and_a_repr_that_raises_does_no_harm() -> None:
+def test_values_are_shortened_and_a_repr_that_raises_is_replaced() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([("a", Odd()), ("a", "x" * 5000)]) | tg.GroupByKey() | tg.Map(lambda element: None)
     (step,) = trace(pipeline).steps
@@ -337,14 +337,14 @@ def test_a_traced_test_pipeline_checks_its_assertions() -> None:
         trace(pipeline)
 
 
-def test_what_the_run_raises_is_raised() -> None:
+def test_the_error_of_the_run_is_raised() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([("a", 1)]) | tg.GroupByKey() | "bad" >> tg.Map(lambda pair: 1 // 0)
     with pytest.raises(UserCodeError, match="bad"):
         trace(pipeline)
 
 
-def test_elements_that_are_no_pairs_are_refused_as_in_any_run() -> None:
+def test_elements_that_are_no_pairs_are_refused_as_in_any_other_run() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([("a", 1), 3]) | tg.Map(lambda e: e) | tg.GroupByKey() | tg.Map(lambda element: None)
     with pytest.raises(RunError, match="pairs"):
@@ -356,19 +356,19 @@ def test_only_a_pipeline_can_be_traced() -> None:
         trace([])  # type: ignore[arg-type]
 
 
-def test_an_unknown_step_is_answered_with_those_there_are() -> None:
+def test_the_error_of_an_unknown_step_lists_the_traced_ones() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([("a", 1)]) | "mine" >> tg.GroupByKey() | tg.Map(lambda element: None)
-    seen = trace(pipeline)
-    assert seen.step("mine").label == "mine"
+    trace_ = trace(pipeline)
+    assert trace_.step("mine").label == "mine"
     with pytest.raises(KeyError, match="the traced steps are: mine"):
-        seen.step("other")
+        trace_.step("other")
 
 
 # ---- the page
 
 
-def test_the_page_needs_nothing_else_and_holds_what_was_seen(tmp_path: Path) -> None:
+def test_the_page_is_self_contained_and_has_the_data_of_the_trace(tmp_path: Path) -> None:
     pipeline = tg.Pipeline(name="a </script> & <b>")
     _ = pipeline | tg.Create([("<i>", "</script>")]) | tg.GroupByKey() | tg.Map(lambda element: None)
     trace(pipeline).save(tmp_path / "trace.html")
@@ -390,23 +390,23 @@ def test_the_ends_of_time_are_null_on_the_page() -> None:
     assert step["firings"][0][9] == "on_time"
 
 
-def test_a_pipeline_that_groups_nothing_has_a_page_that_says_so() -> None:
+def test_the_page_of_a_pipeline_without_groupings_has_no_steps() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Create([1]) | tg.Map(lambda element: None)
-    seen = trace(pipeline)
-    assert seen.steps == ()
-    assert data_of(seen.html())["steps"] == []
+    trace_ = trace(pipeline)
+    assert trace_.steps == ()
+    assert data_of(trace_.html())["steps"] == []
 
 
 @pytest.mark.filterwarnings("error::tidegate.TidegateWarning")
-def test_groupings_that_no_step_reads_are_traced_too() -> None:
+def test_groupings_without_a_reader_are_traced() -> None:
     pipeline = tg.Pipeline()
     timed = pipeline | tg.Create([tg.TimestampedValue(("a", n), n) for n in (5, 70)])
     windowed = timed | tg.WindowInto(tg.FixedWindows(60))
     windowed | "group" >> tg.GroupByKey()
-    windowed | "sum" >> tg.CombinePerKey(sum) | "again" >> tg.GroupByKey()
-    seen = trace(pipeline)
-    assert [(step.label, step.counts["panes"]) for step in seen.steps] == [("group", 2), ("sum", 2), ("again", 2)]
+    windowed | "sum" >> tg.CombinePerKey(sum) | "regroup" >> tg.GroupByKey()
+    trace_ = trace(pipeline)
+    assert [(step.label, step.counts["panes"]) for step in trace_.steps] == [("group", 2), ("sum", 2), ("regroup", 2)]
 
 
 # ---- the command
@@ -430,7 +430,7 @@ def command(tmp_path: Path, bad: int, *flags: str) -> Any:
     return CliRunner().invoke(app, ["trace", str(script), "-o", str(tmp_path / "out.html"), *flags])
 
 
-def test_the_command_writes_the_page_and_says_what_it_saw(tmp_path: Path) -> None:
+def test_the_command_writes_the_page_and_prints_counts(tmp_path: Path) -> None:
     result = command(tmp_path, -1, "--mode", "streaming")
     assert result.exit_code == 0, result.output
     assert "CombinePerKey(sum): 20 elements, 2 panes" in result.output
@@ -439,7 +439,7 @@ def test_the_command_writes_the_page_and_says_what_it_saw(tmp_path: Path) -> Non
     assert [firing[3] for firing in data["steps"][0]["firings"]] == ["45", "145"]
 
 
-def test_the_command_traces_a_grouping_that_no_step_reads(tmp_path: Path) -> None:
+def test_the_command_traces_a_grouping_without_a_reader(tmp_path: Path) -> None:
     script = tmp_path / "job.py"
     script.write_text(JOB.replace("    sums |", "    # sums |"), encoding="utf-8")
     result = CliRunner().invoke(app, ["trace", str(script), "-o", str(tmp_path / "out.html")])
@@ -448,7 +448,7 @@ def test_the_command_traces_a_grouping_that_no_step_reads(tmp_path: Path) -> Non
     assert "does nothing" not in result.output
 
 
-def test_a_run_that_fails_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
+def test_a_failing_run_is_drawn_up_to_its_failure(tmp_path: Path) -> None:
     result = command(tmp_path, 145)
     assert result.exit_code == 1
     assert "integer division" in result.output
@@ -457,7 +457,7 @@ def test_a_run_that_fails_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
     assert len(data["steps"][0]["arrivals"]) == 20
 
 
-def test_a_pipeline_that_is_refused_leaves_no_page(tmp_path: Path) -> None:
+def test_no_page_is_written_for_a_refused_pipeline(tmp_path: Path) -> None:
     result = command(tmp_path, -1, "--no_such_flag")
     assert result.exit_code == 2
     assert not (tmp_path / "out.html").exists()

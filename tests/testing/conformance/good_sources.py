@@ -1,4 +1,4 @@
-"""Small sources that keep every rule, from which the faulty ones of the tests are made."""
+"""Small sources that keep every rule; the tests derive faulty ones from them."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class LinesReader(Reader[str]):
 
 @dataclass(frozen=True)
 class Folder(Source[str]):
-    """The files of a folder, whose numbers as names only increase; each has one line. `follow`: also new files."""
+    """The files of a folder, each with one line and an increasing number as its name. `follow`: read new files, too."""
 
     path: str
     follow: bool = True
@@ -148,8 +148,8 @@ class FileReader(Reader[str]):
         return self.at
 
 
-def lines_at(path: Path, *lines: Any) -> list[str]:
-    """Appends lines to a file; the lines."""
+def append_lines(path: Path, *lines: Any) -> list[str]:
+    """Append lines to a file, and return them."""
     with path.open("a") as file:
         file.writelines(f"{line}\n" for line in lines)
     return list(map(str, lines))

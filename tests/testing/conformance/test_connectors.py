@@ -16,7 +16,7 @@ import pytest
 from tests.io.formats.writing.test_formats import WRITERS
 from tests.support.record_files import FORMATS, drain, visits, write
 from tests.support.written_files import all_rows
-from tests.testing.conformance.good_sources import lines_at
+from tests.testing.conformance.good_sources import append_lines
 from tidegate.io.generators.iterables import IterableSource
 from tidegate.io.generators.sequence import SequenceSource
 from tidegate.io.generators.tail_file import TailSource
@@ -116,16 +116,16 @@ def test_iterables_are_conforming_sources(fn: Any, bounded: bool) -> None:
     assert set(report.passed) >= OF_ALL_SOURCES
 
 
-def test_a_file_that_grows_is_a_conforming_source(tmp_path: Path) -> None:
+def test_a_growing_file_is_a_conforming_source(tmp_path: Path) -> None:
     path, bad = tmp_path / "log", tmp_path / "bad"
-    lines_at(path, *LINES)
+    append_lines(path, *LINES)
     bad.write_bytes(b"good\nb\xffd\n")
     report = check_source(
         lambda: TailSource(str(path), poll_interval=0.01),
         LINES,
         bad_source=lambda: TailSource(str(bad), poll_interval=0.01),
         bad_place=str(bad),
-        add=lambda: lines_at(path, "new", "newer"),
+        add=lambda: append_lines(path, "new", "newer"),
         lose=lambda: os.truncate(path, 0),
     )
     assert set(report.passed) >= {

@@ -23,8 +23,8 @@ ELEMENTS = list(range(10))
 
 @dataclass(frozen=True)
 class Files(Sink[int]):
-    """Numbers as files of a folder. What is prepared are files `<run>.<task>.<sequence>.<random>` in `prepared`, and
-    the commit moves them to `visible`."""
+    """Writes numbers to files `<run>.<task>.<sequence>.<random>` in the folder `prepared`; the commit moves them to
+    `visible`."""
 
     folder: str
     delivery: Delivery = "exactly_once"
@@ -85,7 +85,7 @@ class FilesAttempt(Attempt[int]):
 
 @dataclass(frozen=True)
 class Staged(Files):
-    """The same with files that are staged with the runner; a commit's files are named by their orders."""
+    """The same, but files are staged with the runner, and committed files are named by their orders."""
 
     commit_by: Literal["job", "task"] = "task"
 
@@ -113,16 +113,16 @@ class StagedAttempt(FilesAttempt):
 
 
 @dataclass(frozen=True)
-class AtOnce(Files):
-    """Writes where readers look, at least once."""
+class Immediate(Files):
+    """Writes to the visible folder immediately, at least once."""
 
     delivery: Delivery = "at_least_once"
 
     def attempt(self, run: str, task: int) -> Attempt[int]:
-        return AtOnceAttempt(self, run, task)
+        return ImmediateAttempt(self, run, task)
 
 
-class AtOnceAttempt(FilesAttempt):
+class ImmediateAttempt(FilesAttempt):
     def write(self, values: Sequence[int]) -> None:
         self.sink.visible.mkdir(parents=True, exist_ok=True)
         (self.sink.visible / uuid.uuid4().hex).write_text(json.dumps(list(values)))
@@ -138,8 +138,8 @@ def check(folder: Path, make: Any = Files, **options: Any) -> ConformanceReport:
     return check_sink(lambda: make(str(folder / str(next(numbers)))), ELEMENTS, read_back, **options)
 
 
-def writing(attempt: Any, of: type[Files] = Files) -> type[Files]:
-    """The sink with this attempt."""
+def with_attempt(attempt: Any, of: type[Files] = Files) -> type[Files]:
+    """The sink, with attempts of this class."""
 
     class Faulty(of):  # type: ignore[misc,valid-type]
         def attempt(self, run: str, task: int) -> Attempt[int]:
@@ -234,9 +234,9 @@ class NeedsSomething(Files):
 
 class Replaces(Files):
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
-        kept = {committable.payload["file"] for committable in committables}
+        current = {committable.payload["file"] for committable in committables}
         for path in self.visible.glob("*"):
-            if path.name not in kept:
+            if path.name not in current:
                 path.unlink()
         super().commit(run, committables, checkpoint)
 
@@ -250,8 +250,8 @@ class ReadsTheLocalFile(Staged):
                 (self.visible / name).write_text(Path(committable.payload).read_text())
 
 
-class CopiesBesides(StagedAttempt):
-    """Writes its values into the payload, too, from where the sink below takes them."""
+class CopiesIntoPayload(StagedAttempt):
+    """Writes its values also into the payload, from which the sink below reads them."""
 
     def prepare(self) -> list[Committable]:
         values = list(self.values)
@@ -260,7 +260,7 @@ class CopiesBesides(StagedAttempt):
 
 class ReadsThePayload(Staged):
     def attempt(self, run: str, task: int) -> Attempt[int]:
-        return CopiesBesides(self, run, task)
+        return CopiesIntoPayload(self, run, task)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         self.visible.mkdir(parents=True, exist_ok=True)
@@ -273,7 +273,7 @@ class AbortFailsIfRepeated(Files):
         self.prepared.mkdir(parents=True)
 
 
-class ClosesIntoView(FilesAttempt):
+class PublishesOnClose(FilesAttempt):
     def close(self) -> None:
         if self.values:
             self.sink.visible.mkdir(parents=True, exist_ok=True)
@@ -305,7 +305,7 @@ class CommitsTheFolder(Files):
             path.rename(self.visible / path.name)
 
 
-class SamePlace(FilesAttempt):
+class SameFile(FilesAttempt):
     def name(self) -> str:
         return f"{self.run}.{self.task}.{self.sequence}"
 
@@ -353,57 +353,57 @@ class Unpicklable(Files):
 
 
 FAULTS: list[tuple[str, type[Files], str]] = [
-    ("writes_everything", writing(DropsOne), "missing"),
-    ("writes_everything", writing(NotJson), "can't be stored as JSON"),
+    ("writes_everything", with_attempt(DropsOne), "missing"),
+    ("writes_everything", with_attempt(NotJson), "can't be stored as JSON"),
     ("is_picklable", HoldsALock, "pickling the sink raised"),
     ("is_picklable", Unpicklable, "it has a connection"),
     ("names_what_it_writes", WritesAList, "writes() returned ["),
     ("names_what_it_writes", WritesItself, "from a pickled copy"),
-    ("committables_have_orders", writing(CountsFromOne), "prepared the orders"),
-    ("nothing_is_visible_before_the_commit", writing(AtOnceAttempt), "after write, before the commit"),
+    ("committables_have_orders", with_attempt(CountsFromOne), "prepared the orders"),
+    ("nothing_is_visible_before_the_commit", with_attempt(ImmediateAttempt), "after write, before the commit"),
     ("commits_twice", Appends, "unexpected"),
     ("commits_twice", FailsIfDone, "FileNotFoundError"),
-    ("commits_in_another_process", writing(InMemoryAttempt, InMemory), "commit in another process failed"),
+    ("commits_in_another_process", with_attempt(InMemoryAttempt, InMemory), "commit in another process failed"),
     ("commits_in_any_order", NeedsOrder, "not in order"),
     ("commits_nothing", NeedsSomething, "IndexError"),
     ("commits_each_checkpoint", Replaces, "after the commit of checkpoint 2"),
     ("commits_staged_files", ReadsTheLocalFile, "FileNotFoundError"),
     ("commits_staged_files", ReadsThePayload, "did not contain them"),
     ("aborts_before_prepare", AbortFailsIfRepeated, "FileExistsError"),
-    ("aborts_before_prepare", writing(ClosesIntoView), "after abort and close"),
+    ("aborts_before_prepare", with_attempt(PublishesOnClose), "after abort and close"),
     ("aborts_after_prepare", AbortDoesNothing, "succeeded"),
     ("abort_keeps_committed_output", AbortRemovesAll, "missing"),
     ("abort_keeps_other_runs", AbortsByPrefix, "is lost"),
     ("abandoned_attempts_leave_nothing", CommitsTheFolder, "unexpected"),
-    ("attempts_of_a_task_do_not_interfere", writing(SamePlace), "after one of two attempts"),
-    ("close_discards_unprepared_output", writing(ClosesIntoView), "unexpected"),
-    ("close_discards_unprepared_output", writing(ClosesAll), "is lost"),
-    ("bad_element_is_a_write_error", writing(WritesAnything), "without an error"),
-    ("bad_element_is_a_write_error", writing(RaisesTypeError), "TypeError"),
-    ("bad_element_is_a_write_error", writing(NamesNoPlace), "does not mention"),
-    ("bad_element_is_a_write_error", writing(FailsToClose), "close() after an error raised"),
+    ("attempts_of_a_task_do_not_interfere", with_attempt(SameFile), "after one of two attempts"),
+    ("close_discards_unprepared_output", with_attempt(PublishesOnClose), "unexpected"),
+    ("close_discards_unprepared_output", with_attempt(ClosesAll), "is lost"),
+    ("bad_element_is_a_write_error", with_attempt(WritesAnything), "without an error"),
+    ("bad_element_is_a_write_error", with_attempt(RaisesTypeError), "TypeError"),
+    ("bad_element_is_a_write_error", with_attempt(NamesNoPlace), "does not mention"),
+    ("bad_element_is_a_write_error", with_attempt(FailsToClose), "close() after an error raised"),
 ]
 
 
-def test_sinks_with_a_place_of_their_own_and_with_staged_files_keep_the_rules(tmp_path: Path) -> None:
-    own, staged = check(tmp_path / "own"), check(tmp_path / "staged", Staged)
+def test_sinks_with_files_of_their_own_and_with_staged_files_keep_the_rules(tmp_path: Path) -> None:
+    local, staged = check(tmp_path / "local"), check(tmp_path / "staged", Staged)
     every = {each.__name__ for each in SINK_CHECKS}
-    assert set(own.passed) == every - {"commits_staged_files"}
+    assert set(local.passed) == every - {"commits_staged_files"}
     assert set(staged.passed) == every
 
 
-def test_a_sink_that_writes_at_least_once_keeps_the_rules_that_hold_for_it(tmp_path: Path) -> None:
-    report = check(tmp_path, AtOnce, skip={"bad_element_is_a_write_error": "it writes everything"})
+def test_an_at_least_once_sink_keeps_the_rules_that_apply_to_it(tmp_path: Path) -> None:
+    report = check(tmp_path, Immediate, skip={"bad_element_is_a_write_error": "it writes everything"})
     assert {"writes_everything", "commits_nothing", "commits_each_checkpoint"} <= set(report.passed)
     assert "at_least_once" in report.skipped["commits_twice"]
 
 
-@pytest.mark.parametrize(("name", "faulty", "seen"), FAULTS)
-def test_a_fault_of_a_sink_is_caught(tmp_path: Path, name: str, faulty: type[Files], seen: str) -> None:
+@pytest.mark.parametrize(("name", "faulty", "message"), FAULTS)
+def test_a_fault_of_a_sink_is_caught(tmp_path: Path, name: str, faulty: type[Files], message: str) -> None:
     with pytest.raises(RuleBroken) as caught:
         check(tmp_path, faulty, only=[name])
     assert caught.value.check == name
-    assert seen in str(caught.value)
+    assert message in str(caught.value)
     assert "what to do: " in str(caught.value)
 
 

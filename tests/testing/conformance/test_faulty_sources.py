@@ -18,8 +18,8 @@ from tests.testing.conformance.good_sources import (
     LinesReader,
     Numbers,
     NumbersReader,
+    append_lines,
     changed,
-    lines_at,
 )
 from tidegate.sdk.connectors.sources import Batch, Discovery, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
@@ -31,8 +31,8 @@ NUMBERS = range(COUNT)
 LINES = [f"line {n}" for n in range(7)]
 
 
-def reading(reader: type[Reader[Any]]) -> type[Numbers]:
-    """Numbers with this reader."""
+def with_reader(reader: type[Reader[Any]]) -> type[Numbers]:
+    """The source of numbers, with readers of this class."""
 
     class Faulty(Numbers):
         def reader(self, split: Split, position: Position = None) -> Reader[int]:
@@ -201,29 +201,29 @@ class FailsToCloseAfterAnError(NumbersReader):
 
 
 OF_NUMBERS: list[tuple[str, type[Numbers], str]] = [
-    ("reads_everything", reading(DropsTheLast), "missing"),
-    ("reads_everything", reading(IgnoresTheLimit), "returned 2 elements"),
-    ("reads_everything", reading(ReturnsAList), "return a tg.io.Batch"),
-    ("reads_everything", reading(NeverEnds), "is bounded"),
+    ("reads_everything", with_reader(DropsTheLast), "missing"),
+    ("reads_everything", with_reader(IgnoresTheLimit), "returned 2 elements"),
+    ("reads_everything", with_reader(ReturnsAList), "return a tg.io.Batch"),
+    ("reads_everything", with_reader(NeverEnds), "is bounded"),
     ("is_picklable", HoldsALock, "pickling the source raised"),
     ("is_picklable", OpensOnUse, "pickling the source after it was read raised"),
     ("is_picklable", LocksInSplits, "pickling split '0' raised"),
     ("splits_cover_everything_once", RandomIds, "the ids were"),
     ("splits_cover_everything_once", SameIds, "have the id 'numbers'"),
     ("splits_cover_everything_once", Overlapping, "unexpected"),
-    ("resumes_at_every_position", reading(PositionBehind), "returned"),
-    ("resumes_at_every_position", reading(PositionOfASet), "JSON can't store"),
+    ("resumes_at_every_position", with_reader(PositionBehind), "returned"),
+    ("resumes_at_every_position", with_reader(PositionOfASet), "JSON can't store"),
     ("resumes_at_every_position", IgnoresThePosition, "after 1 elements, returned"),
     ("readers_are_independent", OneCursorForAll, "returned"),
     ("splits_again", DividesTheWhole, "unexpected"),
     ("splits_again", DividesIntoTheSameIds, "returned the ids"),
-    ("closes", reading(ClosesOnlyWhatWasRead), "after 0 reads raised RuntimeError"),
-    ("watermark_never_goes_back", reading(GoesBack), "back to"),
-    ("watermark_never_goes_back", reading(RunsAhead), "after the watermark"),
-    ("bad_input_is_a_read_error", reading(RaisesKeyError), "KeyError"),
-    ("bad_input_is_a_read_error", reading(NamesNoPlace), "does not mention 'number 11'"),
+    ("closes", with_reader(ClosesOnlyWhatWasRead), "after 0 reads raised RuntimeError"),
+    ("watermark_never_goes_back", with_reader(GoesBack), "back to"),
+    ("watermark_never_goes_back", with_reader(RunsAhead), "after the watermark"),
+    ("bad_input_is_a_read_error", with_reader(RaisesKeyError), "KeyError"),
+    ("bad_input_is_a_read_error", with_reader(NamesNoPlace), "does not mention 'number 11'"),
     ("bad_input_is_a_read_error", SkipsBadInput, "without an error"),
-    ("bad_input_is_a_read_error", reading(FailsToCloseAfterAnError), "close() after an error raised"),
+    ("bad_input_is_a_read_error", with_reader(FailsToCloseAfterAnError), "close() after an error raised"),
 ]
 
 
@@ -232,19 +232,19 @@ def test_a_source_of_numbers_keeps_the_rules() -> None:
     assert {name for name, _, _ in OF_NUMBERS} == set(report.passed)
 
 
-@pytest.mark.parametrize(("check", "faulty", "seen"), OF_NUMBERS)
-def test_a_fault_of_a_bounded_source_is_caught(check: str, faulty: type[Numbers], seen: str) -> None:
+@pytest.mark.parametrize(("check", "faulty", "message"), OF_NUMBERS)
+def test_a_fault_of_a_bounded_source_is_caught(check: str, faulty: type[Numbers], message: str) -> None:
     with pytest.raises(RuleBroken) as caught:
         check_source(
             faulty,
             NUMBERS,
             bad_source=lambda: faulty(broken=True),
             bad_place="number 11",
-            patience=1.0 if "is bounded" in seen else 60.0,
+            patience=1.0 if "is bounded" in message else 60.0,
             only=[check],
         )
     assert caught.value.check == check
-    assert seen in str(caught.value)
+    assert message in str(caught.value)
     assert "what to do: " in str(caught.value)
 
 
@@ -291,30 +291,30 @@ def check_lines(path: Path, reader: type[LinesReader], **options: Any) -> Any:
         def reader(self, split: Split, position: Position = None) -> Reader[str]:
             return reader(self.path, position or 0)
 
-    lines_at(path, *LINES)
+    append_lines(path, *LINES)
     return check_source(
         lambda: Read(str(path)),
         LINES,
-        add=lambda: lines_at(path, "new", "newer"),
+        add=lambda: append_lines(path, "new", "newer"),
         lose=lambda: path.write_text(""),
         **options,
     )
 
 
-def test_a_source_of_a_file_that_grows_keeps_the_rules(tmp_path: Path) -> None:
+def test_a_source_of_a_growing_file_keeps_the_rules(tmp_path: Path) -> None:
     report = check_lines(tmp_path / "lines", LinesReader)
     assert {name for name, _, _ in OF_LINES} < set(report.passed)
     assert "resumes_at_every_position" in report.passed
 
 
-@pytest.mark.parametrize(("check", "faulty", "seen"), OF_LINES)
+@pytest.mark.parametrize(("check", "faulty", "message"), OF_LINES)
 def test_a_fault_of_an_unbounded_source_is_caught(
-    tmp_path: Path, check: str, faulty: type[LinesReader], seen: str
+    tmp_path: Path, check: str, faulty: type[LinesReader], message: str
 ) -> None:
     with pytest.raises(RuleBroken) as caught:
         check_lines(tmp_path / "lines", faulty, only=[check], patience=0.5)
     assert caught.value.check == check
-    assert seen in str(caught.value)
+    assert message in str(caught.value)
 
 
 class ForgetsTheState(Folder):
@@ -410,13 +410,13 @@ def test_a_source_with_an_enumerator_keeps_the_rules(tmp_path: Path) -> None:
     assert "resumes_at_every_position" in followed.passed
 
 
-@pytest.mark.parametrize(("check", "faulty", "seen"), OF_FOLDERS)
-def test_a_fault_of_an_enumerator_is_caught(tmp_path: Path, check: str, faulty: Any, seen: str) -> None:
+@pytest.mark.parametrize(("check", "faulty", "message"), OF_FOLDERS)
+def test_a_fault_of_an_enumerator_is_caught(tmp_path: Path, check: str, faulty: Any, message: str) -> None:
     follow = check != "bounded_enumerator_ends"
     with pytest.raises(RuleBroken) as caught:
         check_folder(tmp_path / "folder", faulty, follow, only=[check], patience=1.0)
     assert caught.value.check == check
-    assert seen in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_check_of_sources_catches_a_planted_fault() -> None:
