@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.code_writer import Source
@@ -43,7 +44,7 @@ class CompiledLoops:
         name = f"{GENERATED}{next(_serial)}>"
         self.sources[name] = source
         STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in source.lines.items()}
-        exec(compile(source.text, name, "exec"), env)
+        exec(_named(_code(source.text), name), env)
         run: Callable[..., Iterator[Any]] = env["run"]
         return run
 
@@ -67,6 +68,18 @@ class CompiledLoops:
         """Forget the loops' lines; they will not run again."""
         for name in self.sources:
             STEP_OF_LINE.pop(name, None)
+
+
+@lru_cache(maxsize=256)
+def _code(text: str) -> CodeType:
+    """The compiled module. Loops of the same shape have the same text, in all steps, tasks and runs of a process."""
+    return compile(text, GENERATED, "exec")
+
+
+def _named(code: CodeType, name: str) -> CodeType:
+    """The code with another file name, by which a traceback shows the loop that it passed."""
+    consts = tuple(_named(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=name, co_consts=consts)
 
 
 def _position(source: Source, trace: TracebackType) -> LoopPosition:
