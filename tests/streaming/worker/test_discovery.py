@@ -72,7 +72,7 @@ def test_splits_that_appear_while_the_job_runs_are_read_once_also_after_crashes(
         job.advance(0.3)
         if n % 3 == 2:
             crash(job)
-            job.advance(60)
+            job.advance(10)
     add_file(folder, END, [])
     job.advance(60)
     assert job.finish is not None

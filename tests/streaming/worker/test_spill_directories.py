@@ -20,8 +20,8 @@ from tidegate.sdk.data.keys import partition_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-KEYS = 3_000
-NUMBERS = range(20_000)
+KEYS = 1_500
+NUMBERS = range(10_000)
 
 
 def flags(workers: int, *extra: str, budget: str = "20KB") -> list[str]:
@@ -94,14 +94,14 @@ class InOrder(tg.DoFn):
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_elements_of_each_key_are_sorted_by_time(workers: int) -> None:
     def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
-        pairs = p | tg.Create(range(40_000)) | tg.Map(stamped)
+        pairs = p | tg.Create(range(20_000)) | tg.Map(stamped)
         wrong = pairs | "in order" >> tg.ParDo(InOrder())
         return {"wrong": wrong, "grouped": pairs | tg.GroupByKey() | tg.Map(sorted_values)}
 
     found = collect(build, options=flags(workers))
     assert found.result.metrics().counter("spills", step="in order") > workers
     assert found.values("wrong") == []
-    assert dict(found.values("grouped")) == {key: list(range(at, 40_000, 3)) for at, key in enumerate("few")}
+    assert dict(found.values("grouped")) == {key: list(range(at, 20_000, 3)) for at, key in enumerate("few")}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
