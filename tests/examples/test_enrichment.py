@@ -1,4 +1,4 @@
-"""The example of enrichment: against a server that fails now and then, on each runner."""
+"""The example of enrichment on each runner, with a server that sometimes fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Service(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         self.lock = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/products"
 
@@ -32,8 +32,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         product = self.path.rpartition("/")[2]
         with self.server.lock:
-            self.server.asked[product] += 1
-            first = self.server.asked[product] == 1
+            self.server.requests[product] += 1
+            first = self.server.requests[product] == 1
         if first:
             self.send_error(503)
         elif product not in PRICES:
@@ -49,16 +49,16 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service() -> Iterator[Service]:
-    with Service() as opened:
-        threading.Thread(target=opened.serve_forever, daemon=True).start()
-        yield opened
-        opened.shutdown()
+    with Service() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.mark.parametrize(
     "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
 )
-def test_orders_are_enriched_and_those_without_an_answer_are_set_aside(
+def test_orders_are_enriched_and_those_without_an_answer_are_written_separately(
     runner: str, service: Service, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     if runner == "spark":
@@ -78,6 +78,6 @@ def test_orders_are_enriched_and_those_without_an_answer_are_set_aside(
     assert sorted(lines_of(tmp_path / "out" / "enriched-refused")) == sorted(
         f"order {n}: Unknown('ink')" for n in refused
     )
-    assert set(service.asked) == {*PRICES, "ink"}
-    if runner != "spark":  # a task of Spark lives no longer than its partition
-        assert max(service.asked[product] for product in PRICES) <= 4  # twice by each of two workers
+    assert set(service.requests) == {*PRICES, "ink"}
+    if runner != "spark":  # with Spark, a task processes only one partition
+        assert max(service.requests[product] for product in PRICES) <= 4  # twice by each of two workers

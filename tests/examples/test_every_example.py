@@ -18,14 +18,14 @@ def test_the_page_of_examples_lists_each_of_them() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_example_says_how_it_is_run(name: str) -> None:
+def test_the_docstring_of_an_example_has_its_command(name: str) -> None:
     docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8")))
     assert docstring is not None
     assert f"tidegate run examples/{name} " in docstring
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_command_an_example_gives_is_one_the_runner_accepts(name: str) -> None:
+def test_the_runner_accepts_the_command_of_an_example(name: str) -> None:
     docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
     found = re.search(rf"tidegate run examples/{name} (.+)", docstring)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The flights example against the same questions answered with plain loops over the same file."""
+"""The output of the flights example is compared with that of plain loops over the same file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = 20_000
 
 @pytest.fixture(scope="module")
 def rows() -> list[tuple[float, dict[str, str]]]:
-    """Every flight with the instant it left (or should have left, if it was cancelled)."""
+    """Every flight with its departure time (the scheduled one if it was cancelled)."""
     found = []
     with zipfile.ZipFile(load_example("flights").installed_flights()) as archive, archive.open("flights.csv") as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
@@ -48,7 +48,7 @@ def flown(rows: list[tuple[float, dict[str, str]]]) -> list[tuple[float, dict[st
     return [(at, row) for at, row in rows if row["dep_delay"] not in ("", "NA")]
 
 
-def test_each_carriers_mean_delay_by_day_is_that_of_a_plain_loop(
+def test_the_mean_delay_of_each_carrier_and_day_equals_that_of_a_plain_loop(
     rows: list[tuple[float, dict[str, str]]], lines: dict[str, list[str]]
 ) -> None:
     delays: dict[tuple[str, str], list[int]] = defaultdict(list)
@@ -59,7 +59,7 @@ def test_each_carriers_mean_delay_by_day_is_that_of_a_plain_loop(
     assert len(lines["carriers"]) == len(expected)
 
 
-def test_each_aircrafts_spells_are_those_of_its_sorted_departures(
+def test_the_spells_of_each_aircraft_equal_those_of_its_sorted_departures(
     rows: list[tuple[float, dict[str, str]]], lines: dict[str, list[str]]
 ) -> None:
     times: dict[str, list[float]] = defaultdict(list)
@@ -81,7 +81,7 @@ def test_each_aircrafts_spells_are_those_of_its_sorted_departures(
     assert sorted(lines["aircraft"]) == sorted(expected)
 
 
-def test_the_worst_delays_are_told_after_every_so_many_departures_and_at_the_end(
+def test_the_worst_delays_are_written_after_a_number_of_departures_and_at_the_end(
     rows: list[tuple[float, dict[str, str]]], lines: dict[str, list[str]]
 ) -> None:
     expected = []
@@ -89,23 +89,23 @@ def test_the_worst_delays_are_told_after_every_so_many_departures_and_at_the_end
     panes: dict[str, int] = defaultdict(int)
     fields = ("carrier", "flight", "tailnum", "origin", "dest")
 
-    def tell(origin: str, timing: str) -> None:
+    def expect(origin: str, timing: str) -> None:
         worst = sorted(seen[origin], reverse=True)[:10]
-        told = ", ".join(f"{f[0]}{f[1]} to {f[4]} {delay}" for delay, f in worst)
-        expected.append(f"{origin} {panes[origin]:02d} {timing}: {told}")
+        flights = ", ".join(f"{f[0]}{f[1]} to {f[4]} {delay}" for delay, f in worst)
+        expected.append(f"{origin} {panes[origin]:02d} {timing}: {flights}")
         panes[origin] += 1
 
     for _, row in sorted(flown(rows), key=lambda found: found[0]):
         delays = seen[row["origin"]]
         delays.append((int(row["dep_delay"]), tuple(row[field] for field in fields)))
         if len(delays) % EVERY == 0:
-            tell(row["origin"], "early")
+            expect(row["origin"], "early")
     for origin in seen:
-        tell(origin, "on_time")
+        expect(origin, "on_time")
     assert sorted(lines["worst"]) == sorted(expected)
 
 
-def test_cancelled_flights_are_counted_by_the_day_they_were_due(
+def test_cancelled_flights_are_counted_by_their_scheduled_day(
     rows: list[tuple[float, dict[str, str]]], lines: dict[str, list[str]]
 ) -> None:
     counts: dict[tuple[str, str], int] = defaultdict(int)

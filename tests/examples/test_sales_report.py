@@ -1,4 +1,4 @@
-"""The sales report against a loop over the same files: totals, refunds, unknown products and rejected lines."""
+"""The sales report is compared with a loop over the same files: totals, refunds, unknown products, rejected lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def valid(row: list[str]) -> bool:
-    """Whether a row of the orders can be read as one."""
+    """True if a row is a valid order."""
     try:
         _, day, _, quantity, price = row
         date.fromisoformat(day)
@@ -43,7 +43,7 @@ def categories() -> dict[str, str]:
     return {row[0]: row[2] for row in list(csv.reader((DATA / "products.csv").read_text().splitlines()))[1:]}
 
 
-def test_totals_are_those_of_a_loop(folder: Path) -> None:
+def test_totals_equal_those_of_a_loop(folder: Path) -> None:
     known = categories()
     totals: dict[str, list[Decimal]] = defaultdict(lambda: [Decimal(), Decimal(), Decimal()])
     for row in orders():
@@ -57,7 +57,7 @@ def test_totals_are_those_of_a_loop(folder: Path) -> None:
     assert sorted(rows) == sorted(f"{name},{n},{items},{revenue}" for name, (n, items, revenue) in totals.items())
 
 
-def test_refunds_and_unknown_products_are_set_aside(folder: Path) -> None:
+def test_refunds_and_unknown_products_are_written_separately(folder: Path) -> None:
     known = categories()
     refunds = [",".join(row) for row in orders() if valid(row) and int(row[3]) < 0]
     unknown = [",".join(row) for row in orders() if valid(row) and int(row[3]) > 0 and row[2] not in known]
@@ -67,14 +67,14 @@ def test_refunds_and_unknown_products_are_set_aside(folder: Path) -> None:
     assert unknown
 
 
-def test_broken_lines_are_kept_with_the_reason(folder: Path) -> None:
+def test_rejected_lines_are_written_with_the_reason(folder: Path) -> None:
     rejected = [line.split("  # ") for line in lines_of(folder / "rejected.txt")]
     assert [line for line, _ in rejected] == [",".join(row) for row in orders() if not valid(row)]
     assert {reason.split("(")[0] for _, reason in rejected} == {"ValueError"}
     assert any("the quantity is 0" in reason for _, reason in rejected)
 
 
-def test_refunds_are_measured(tmp_path: Path) -> None:
+def test_refunds_are_a_metric(tmp_path: Path) -> None:
     result = sales_report.pipeline(sales_report.SalesOptions(output=str(tmp_path))).run()
     (refunded,) = result.metrics().query("refunded")
     amounts = [-int(row[3]) * Decimal(row[4]) for row in orders() if valid(row) and int(row[3]) < 0]
@@ -82,10 +82,10 @@ def test_refunds_are_measured(tmp_path: Path) -> None:
     assert refunded.value.sum == pytest.approx(float(sum(amounts)))
 
 
-def test_the_combiner_may_be_applied_in_parts() -> None:
-    some = [sales_report.parse_order(f"{n},2024-03-01,A,{n},1.50") for n in range(1, 6)]
+def test_the_combiner_can_be_applied_in_parts() -> None:
+    orders_ = [sales_report.parse_order(f"{n},2024-03-01,A,{n},1.50") for n in range(1, 6)]
     fn = sales_report.Totals()
     parts = [fn.create_accumulator(), fn.create_accumulator()]
-    for n, order in enumerate(some):
+    for n, order in enumerate(orders_):
         parts[n % 2] = fn.add_input(parts[n % 2], order)
-    assert fn.extract_output(fn.merge_accumulators(parts)) == fn.apply(some)
+    assert fn.extract_output(fn.merge_accumulators(parts)) == fn.apply(orders_)

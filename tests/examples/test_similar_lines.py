@@ -1,4 +1,4 @@
-"""Similar lines: the same pairs that comparing each line with every other finds."""
+"""Similar lines: the pairs are those of a comparison of each line with every other."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ What light is light, if Silvia be not seen?
 
 
 def all_pairs(lines: set[str], at_least: float) -> list[tuple[float, str, str]]:
-    """Each line compared with every other."""
+    """The pairs of a comparison of each line with every other."""
     found = []
     for line, other in itertools.combinations(sorted(lines), 2):
         a, b = set(similar_lines.in_order(line)), set(similar_lines.in_order(other))
@@ -44,7 +44,7 @@ def run(text: str, folder: Path, **flags: object) -> list[list[str]]:
     return [line.split("\t") for line in lines_of(folder / "out")]
 
 
-def test_lines_of_the_same_words_are_found_the_most_similar_first(tmp_path: Path) -> None:
+def test_lines_with_the_same_words_are_found_and_the_most_similar_come_first(tmp_path: Path) -> None:
     assert run(PLAY, tmp_path) == [
         ["1.00", "Deny thy father and refuse thy name;", "Refuse thy father and deny thy name!"],
         [
@@ -55,7 +55,7 @@ def test_lines_of_the_same_words_are_found_the_most_similar_first(tmp_path: Path
     ]
 
 
-def test_the_limit_and_the_least_number_of_words_are_kept_to(tmp_path: Path) -> None:
+def test_the_limit_and_the_minimum_number_of_words_are_observed(tmp_path: Path) -> None:
     assert [row[0] for row in run(PLAY, tmp_path, limit=1)] == ["1.00"]
     assert run(PLAY, tmp_path, words=8) == [
         [
@@ -66,7 +66,7 @@ def test_the_limit_and_the_least_number_of_words_are_kept_to(tmp_path: Path) -> 
     ]
 
 
-def test_no_similar_lines_write_an_empty_file(tmp_path: Path) -> None:
+def test_the_file_is_empty_without_similar_lines(tmp_path: Path) -> None:
     assert run("one two three four\nfive six seven eight\n", tmp_path) == []
 
 
@@ -85,6 +85,6 @@ def test_the_index_loses_no_pair_and_finds_none_twice(lines: set[str], at_least:
 
 
 @pytest.mark.parametrize("flag", [{"at_least": 0}, {"at_least": 1.5}, {"words": 0}, {"limit": 0}])
-def test_flags_without_a_meaning_are_refused(flag: dict[str, float]) -> None:
+def test_flags_out_of_range_are_refused(flag: dict[str, float]) -> None:
     with pytest.raises(tg.OptionsError, match=f"--{next(iter(flag))}"):
         similar_lines.SimilarLinesOptions(input="x", output="y", **flag)

@@ -1,4 +1,4 @@
-"""The word count: as a script, through the command, compiled, and gzipped, it gives what a Counter gives."""
+"""The word count, run as a script, by the command and compiled, has the counts of a Counter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TEXTS = sorted(DATA.glob("*.txt"))
 
 
 def expected(ignore_case: bool = False) -> Counter[str]:
-    """The counts of all texts, by a plain loop over the same split."""
+    """The counts of all texts, by a plain loop over the same words."""
     return Counter(
         word
         for path in TEXTS
@@ -33,7 +33,7 @@ def expected(ignore_case: bool = False) -> Counter[str]:
     )
 
 
-def written(prefix: Path) -> dict[str, int]:
+def counts_in(prefix: Path) -> dict[str, int]:
     """The counts in the files that a run wrote."""
     pairs = [line.rsplit(": ", 1) for line in lines_of(prefix)]
     counts = {word: int(count) for word, count in pairs}
@@ -41,37 +41,37 @@ def written(prefix: Path) -> dict[str, int]:
     return counts
 
 
-def test_the_split_keeps_apostrophes_inside_words() -> None:
+def test_apostrophes_inside_words_are_kept() -> None:
     assert wordcount.words("We know't, 'tis so: the lads' -- O!") == ["We", "know't", "tis", "so", "the", "lads", "O"]
 
 
-def test_the_script_gives_the_counts_of_a_counter(tmp_path: Path) -> None:
+def test_the_script_has_the_counts_of_a_counter(tmp_path: Path) -> None:
     run_successfully(
         sys.executable, EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts"
     )
-    assert written(tmp_path / "counts") == expected()
+    assert counts_in(tmp_path / "counts") == expected()
 
 
 def test_case_can_be_ignored(tmp_path: Path) -> None:
     options = wordcount.WordCountOptions(input=str(DATA / "*.txt"), output=str(tmp_path / "counts"), ignore_case=True)
     wordcount.pipeline(options).run().wait_until_finish()
-    assert written(tmp_path / "counts") == expected(ignore_case=True)
+    assert counts_in(tmp_path / "counts") == expected(ignore_case=True)
 
 
-def test_the_command_gives_the_counts_of_a_counter(tmp_path: Path) -> None:
+def test_the_command_has_the_counts_of_a_counter(tmp_path: Path) -> None:
     tidegate_command("run", EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts")
-    assert written(tmp_path / "counts") == expected()
+    assert counts_in(tmp_path / "counts") == expected()
 
 
-def test_gzipped_input_gives_the_same_counts(tmp_path: Path) -> None:
+def test_gzipped_input_has_the_same_counts(tmp_path: Path) -> None:
     for path in TEXTS:
         (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
     tidegate_command("run", EXAMPLES / "wordcount.py", "--input", tmp_path / "*.gz", "--output", tmp_path / "counts")
-    assert written(tmp_path / "counts") == expected()
+    assert counts_in(tmp_path / "counts") == expected()
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzipped"])
-def test_the_compiled_pipeline_gives_the_same_counts(tmp_path: Path, zipped: bool) -> None:
+def test_the_compiled_pipeline_has_the_same_counts(tmp_path: Path, zipped: bool) -> None:
     text = tmp_path / ("text.gz" if zipped else "text")
     content = b"".join(path.read_bytes() for path in TEXTS)
     text.write_bytes(gzip.compress(content) if zipped else content)
@@ -80,7 +80,7 @@ def test_the_compiled_pipeline_gives_the_same_counts(tmp_path: Path, zipped: boo
     tidegate_command("compile", EXAMPLES / "wordcount.py", "-o", compiled, *flags)
     assert not list(tmp_path.glob("counts*")), "compiling runs nothing"
     tidegate_command("run", compiled)
-    assert written(tmp_path / "counts") == expected()
+    assert counts_in(tmp_path / "counts") == expected()
 
 
 def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
     assert lines_of(tmp_path / "one") == lines_of(tmp_path / "two")
 
 
-def test_a_missing_input_is_told_before_anything_runs(tmp_path: Path) -> None:
+def test_a_missing_input_is_refused_before_anything_runs(tmp_path: Path) -> None:
     done = run_command(
         sys.executable, EXAMPLES / "wordcount.py", "--input", tmp_path / "none", "--output", tmp_path / "counts"
     )
