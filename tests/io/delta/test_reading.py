@@ -7,6 +7,8 @@ import datetime as dt
 import json
 import os
 import shutil
+import subprocess
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,8 +22,10 @@ from pydantic import BaseModel
 import tidegate as tg
 from tests.support.delta_tables import actions_of, append, commit_by_hand, table_of_visits
 from tests.support.record_files import drain, elements_of, visits
+from tidegate.sdk.portable.model import Read, Write
 from tidegate.testing import check_source
 
+ROOT = Path(__file__).resolve().parents[3]
 DAY = dt.date(2013, 1, 1)
 
 
@@ -350,3 +354,33 @@ def test_paths_may_be_relative(table: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.rmtree(table)
     with pytest.raises(tg.ReadError, match="visits: there is no Delta table here: there is no such folder"):
         source.splits(1)
+
+
+FORKED = """
+import os, sys
+import tidegate as tg
+source = tg.ReadFromDelta(sys.argv[1]).source
+source.check()
+sys.stdout.flush()
+if not os.fork():
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the library prints a traceback of its own
+    try:
+        source.splits(1)
+    except tg.ReadError as error:
+        print(error, flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_a_process_that_was_forked_after_the_first_use_is_told_so(table: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKED, str(table)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=True)
+    assert "can't be read: the package deltalake was used in this process's parent before the fork" in done.stdout
+
+
+def test_workers_that_use_the_library_are_not_forked_for_checkpoints(table: Path) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.ReadFromDelta(table, as_=dict) | tg.WriteToDelta(table.parent / "copy", {"id": int})
+    nodes = [node for node in p.sealed().nodes if isinstance(node, Read | Write)]
+    assert [node.forks_safely for node in nodes] == [False, False]

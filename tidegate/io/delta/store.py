@@ -31,6 +31,8 @@ class ClientStore(files.Store):
 
         self._location = location
         self._client: Any = DeltaStorageHandler(location.client_url, location.client_options())
+        # The library's own methods to copy and to write fail (1.6.6): they pass on arguments that are refused.
+        self._handler = self._client._handler
 
     def find(self, path: str) -> files.FileInfo | None:
         (info,) = self._client.get_file_info([path])
@@ -46,13 +48,13 @@ class ClientStore(files.Store):
         return files.FileInfo(path, cast(Any, file).size())
 
     def create(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, _Upload(self._client._handler.open_output_stream(path, None)))
+        return cast(BinaryIO, _Upload(self._handler.open_output_stream(path, None)))
 
     def finish(self, file: BinaryIO) -> None:
         file.close()
 
     def move(self, source: str, target: str) -> None:
-        self._client.copy_file(source, target)
+        self._handler.copy_file(source, target)
         self.remove(source)
 
     def remove(self, path: str) -> None:
