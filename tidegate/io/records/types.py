@@ -8,12 +8,14 @@ if it can be widened: integers fit `float` and `Decimal`, and a column of nulls 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.schema import Field, RecordSchema
 
 
+@lru_cache(maxsize=1024)
 def kind_of(type: Any) -> str:
     """The kind of an Arrow type: types of one kind have the same Python values."""
     import pyarrow.types as t
