@@ -1,4 +1,4 @@
-"""The `tidegate` command: targets, flags, exit codes, and what it says when something is wrong."""
+"""The `tidegate` command: targets, flags, exit codes and error messages."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from click.testing import CliRunner, Result
 from tidegate.cli import app
 
 ROOT = Path(__file__).parents[2]
-OURS = f"{ROOT / 'tidegate'}{os.sep}"
-"""Where Tidegate's own code is, whatever this clone and the folders above it are called."""
+TIDEGATE_CODE = f"{ROOT / 'tidegate'}{os.sep}"
+"""The folder of Tidegate's own code, whatever this clone and the folders above it are called."""
 
 JOB = '''\
 """A job for tests."""
@@ -86,7 +86,7 @@ def tidegate(*args: str) -> Result:
 
 
 def process(folder: Path, *args: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
-    """A real process: the command, or a script."""
+    """Run the command, or a script, in a process of its own."""
     command = [script] if script else ["-c", "from tidegate.cli import main; main()"]
     return subprocess.run(
         [sys.executable, *command, *args],
@@ -107,13 +107,13 @@ def test_run_runs_a_function_with_its_own_flags(folder: Path) -> None:
     assert done.stdout == "(Point(x=0), 3)\n(Point(x=1), 2)\n"
 
 
-def test_a_script_that_parses_its_own_arguments_runs_by_itself_and_once(folder: Path) -> None:
+def test_a_script_that_parses_its_own_arguments_runs_once(folder: Path) -> None:
     done = process(folder, "--count", "5", "--runner", "direct", script="job.py")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "the main block ran\n(Point(x=0), 3)\n(Point(x=1), 2)\n"
 
 
-def test_compile_and_run_of_the_json_give_what_run_gives(folder: Path) -> None:
+def test_a_compiled_pipeline_has_the_same_output_as_its_script(folder: Path) -> None:
     compiled = process(folder, "compile", "job.py", "--count", "5", "-o", "pipeline.json")
     assert (compiled.returncode, compiled.stdout, compiled.stderr) == (0, "", "wrote pipeline.json\n")
     (folder / "job.py").unlink()
@@ -122,7 +122,7 @@ def test_compile_and_run_of_the_json_give_what_run_gives(folder: Path) -> None:
     assert done.stdout == "(Point(x=0), 3)\n(Point(x=1), 2)\n"
 
 
-def test_a_failing_function_gives_exit_code_1_and_the_authors_frames(folder: Path) -> None:
+def test_a_failing_function_ends_the_command_with_code_1_and_the_frames_of_the_author(folder: Path) -> None:
     done = process(folder, "run", "job.py", "--bad")
     assert done.returncode == 1
     lines = done.stderr.splitlines()
@@ -133,7 +133,7 @@ def test_a_failing_function_gives_exit_code_1_and_the_authors_frames(folder: Pat
     assert lines[2] == "  element: (Point(x=1), 1)"
     assert lines[3] == "in your code, the innermost call last:"
     assert lines[4] == f'  File "{folder / "job.py"}", line {where}, in divide'
-    assert OURS not in done.stderr
+    assert TIDEGATE_CODE not in done.stderr
     assert len(lines) < 25
 
 
@@ -141,7 +141,7 @@ def test_debug_shows_tidegates_frames(folder: Path) -> None:
     done = process(folder, "run", "job.py", "--bad", "--debug")
     assert done.returncode == 1
     assert "Traceback (most recent call last):" in done.stderr
-    assert f"{OURS}cli{os.sep}__init__.py" in done.stderr
+    assert f"{TIDEGATE_CODE}cli{os.sep}__init__.py" in done.stderr
 
 
 def test_misuse_gives_exit_code_2(folder: Path) -> None:
@@ -157,7 +157,7 @@ def test_misuse_gives_exit_code_2(folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_nothing_but_the_result_is_printed_where_there_is_no_terminal(folder: Path) -> None:
+def test_nothing_but_the_output_is_printed_without_a_terminal(folder: Path) -> None:
     done = process(folder, "run", "job.py", "--progress", "auto")
     assert done.stderr == ""
 
@@ -174,7 +174,7 @@ def test_the_package_run_as_a_module_is_the_command(folder: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "(Point(x=0), 1)\n", "")
 
 
-def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
+def test_a_closed_pipe_is_no_error(folder: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -c 'from tidegate.cli import main; main()' graph job.py --format html | head -c 10",
         shell=True,
@@ -237,7 +237,7 @@ def test_the_only_pipeline_of_a_script_is_its_target_under_any_name() -> None:
         ("job.ipynb", "there is no file job.ipynb, and job is not a package with modules: a target is a file.py, a "),
     ],
 )
-def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) -> None:
+def test_an_invalid_target_is_refused_with_the_reason(target: str, message: str) -> None:
     Path("data").mkdir()
     Path("empty.py").touch()
     done = tidegate("run", target)
@@ -261,14 +261,14 @@ def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) ->
         (["compile", "job.py"], "-o FILE is missing: the file to write to"),
     ],
 )
-def test_words_in_the_wrong_place_are_answered_with_the_right_ones(words: list[str], message: str) -> None:
+def test_misplaced_arguments_are_refused_with_a_correction(words: list[str], message: str) -> None:
     done = tidegate(*words)
     assert done.exit_code == 2
     assert f"Error: {message}\n" in done.stderr
     assert not list(Path().glob("job.*g"))
 
 
-def test_a_file_of_another_kind_is_no_target(folder: Path) -> None:
+def test_a_file_of_another_kind_is_refused(folder: Path) -> None:
     (folder / "notes").write_text("hello")
     done = tidegate("check", "notes")
     assert done.exit_code == 2
@@ -293,7 +293,7 @@ def test_functions_that_are_no_targets_are_refused(folder: Path) -> None:
     assert empty.stderr.startswith("error: this pipeline has no steps")
 
 
-UNSAID = (
+UNANNOTATED = (
     "import tidegate as tg\n"
     "class Own(tg.PipelineOptions):\n"
     "    count: int = 3\n"
@@ -304,28 +304,28 @@ UNSAID = (
 )
 
 
-def test_a_function_that_does_not_say_which_options_it_takes_is_told_what_to_write(folder: Path) -> None:
-    (folder / "unsaid.py").write_text(UNSAID)
-    wanted = (
-        "The parameter 'options' of unsaid.py:pipeline has no annotation, so there are only the options that every "
-        "pipeline has: write `options: Own`, with your subclass of tg.PipelineOptions"
+def test_a_missing_annotation_of_the_options_is_explained_in_errors_that_it_causes(folder: Path) -> None:
+    (folder / "unannotated.py").write_text(UNANNOTATED)
+    advice = (
+        "The parameter 'options' of unannotated.py:pipeline has no annotation, so there are only the options that "
+        "every pipeline has: write `options: Own`, with your subclass of tg.PipelineOptions"
     )
-    flag = tidegate("run", "unsaid.py:pipeline", "--count", "5")
+    flag = tidegate("run", "unannotated.py:pipeline", "--count", "5")
     assert flag.exit_code == 2
-    assert f"unknown flag --count; --help lists those there are. {wanted}" in flag.stderr
-    asked = tidegate("check", "unsaid.py:pipeline")
-    assert asked.exit_code != 0
-    assert f"AttributeError: 'PipelineOptions' object has no attribute 'count'. {wanted}" in asked.stderr
-    misspelt = tidegate("check", "unsaid.py:pipeline", "--chekcs", "all")
+    assert f"unknown flag --count; --help lists those there are. {advice}" in flag.stderr
+    check = tidegate("check", "unannotated.py:pipeline")
+    assert check.exit_code != 0
+    assert f"AttributeError: 'PipelineOptions' object has no attribute 'count'. {advice}" in check.stderr
+    misspelt = tidegate("check", "unannotated.py:pipeline", "--chekcs", "all")
     assert misspelt.stderr.rstrip().endswith("unknown flag --chekcs: did you mean --checks?")
 
-    (folder / "unsaid.py").write_text(UNSAID.replace("(options)", "(options: Own)", 1))
-    assert tidegate("run", "unsaid.py:pipeline", "--count", "5").stdout == "5\n"
-    (folder / "unsaid.py").write_text(UNSAID.replace("options.count", "7"))
-    assert tidegate("run", "unsaid.py:pipeline").stdout == "7\n"
+    (folder / "unannotated.py").write_text(UNANNOTATED.replace("(options)", "(options: Own)", 1))
+    assert tidegate("run", "unannotated.py:pipeline", "--count", "5").stdout == "5\n"
+    (folder / "unannotated.py").write_text(UNANNOTATED.replace("options.count", "7"))
+    assert tidegate("run", "unannotated.py:pipeline").stdout == "7\n"
 
 
-def test_a_script_named_like_a_module_of_python_is_run_all_the_same(folder: Path) -> None:
+def test_a_script_can_have_the_name_of_a_module_of_python(folder: Path) -> None:
     (folder / "json.py").write_text(JOB)
     done = process(folder, "run", "./json.py", "--count", "1")
     assert done.returncode == 0, done.stderr
@@ -347,10 +347,10 @@ def test_an_exception_in_expand_shows_step_line_and_the_authors_frames(folder: P
         "in your code, the innermost call last:",
         f'  File "{folder / "composite.py"}", line 5, in expand',
     ]
-    assert OURS not in done.stderr
+    assert TIDEGATE_CODE not in done.stderr
 
 
-def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
+def test_an_undefined_name_in_an_annotation_is_reported(folder: Path) -> None:
     (folder / "typed.py").write_text(
         "from __future__ import annotations\nimport tidegate as tg\n\nclass Flags(tg.PipelineOptions):\n"
         "    out: Path | None = None\n\ndef pipeline(options: Flags) -> tg.Pipeline: ...\n\n"
@@ -370,29 +370,31 @@ def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
     )
 
 
-def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
+def test_an_exception_of_a_script_is_reported_with_its_line(folder: Path) -> None:
     (folder / "broken.py").write_text("import tidegate as tg\n\ntg.Pipelin()\n")
     done = process(folder, "run", "broken.py")
     assert done.returncode == 2
     assert done.stderr.startswith("error: AttributeError: tidegate has no Pipelin; did you mean tg.Pipeline?")
     assert f'File "{folder / "broken.py"}", line 3' in done.stderr
-    assert OURS not in done.stderr
+    assert TIDEGATE_CODE not in done.stderr
 
 
 @pytest.mark.parametrize("command", ["run", "check", "graph", "explain"])
-def test_a_script_that_is_no_python_is_misuse_and_shown_at_its_line(folder: Path, command: str) -> None:
+def test_a_syntax_error_is_misuse_and_its_line_is_shown(folder: Path, command: str) -> None:
     (folder / "syntax.py").write_text("x = 1\ndef f(:\n")
     (folder / "importing.py").write_text("import syntax\n")
     for target in ("syntax.py", "syntax", "importing.py"):
         done = tidegate(command, target)
         assert done.exit_code == 2
-        first, *shown = done.stderr.splitlines()
+        first, *rest = done.stderr.splitlines()
         assert first == f"error: {folder / 'syntax.py'}:2 is not valid Python: invalid syntax"
-        assert [line.strip() for line in shown] == ["def f(:", "^"]
+        assert [line.strip() for line in rest] == ["def f(:", "^"]
 
 
 @pytest.mark.parametrize("command", ["run", "check", "graph", "explain"])
-def test_an_import_of_what_is_not_installed_is_misuse_and_says_where_and_what_to_do(folder: Path, command: str) -> None:
+def test_an_import_of_a_missing_package_is_misuse_and_its_line_and_a_remedy_are_shown(
+    folder: Path, command: str
+) -> None:
     (folder / "importing.py").write_text("import tidegate as tg\nimport no_such_package.inner\n")
     (folder / "outer.py").write_text("import importing\n")
     for target in ("importing.py", "importing", "outer.py"):
@@ -404,7 +406,7 @@ def test_an_import_of_what_is_not_installed_is_misuse_and_says_where_and_what_to
         ]
 
 
-def test_an_import_that_fails_while_the_pipeline_runs_has_failed_it(folder: Path) -> None:
+def test_an_import_that_fails_while_the_pipeline_runs_is_an_error_of_the_run(folder: Path) -> None:
     (folder / "late.py").write_text(
         "import tidegate as tg\n\n\ndef load(name):\n    return __import__(name)\n\n\n"
         "with tg.Pipeline() as p:\n    p | tg.Create(['no_such_package']) | tg.Map(load) | tg.Map(print)\n"
@@ -414,7 +416,7 @@ def test_an_import_that_fails_while_the_pipeline_runs_has_failed_it(folder: Path
     assert done.stderr.startswith("error: ModuleNotFoundError: No module named 'no_such_package'\n  in step ")
 
 
-def test_an_error_of_building_is_misuse_and_names_step_and_line(folder: Path) -> None:
+def test_an_error_while_the_pipeline_is_built_is_misuse_and_names_step_and_line(folder: Path) -> None:
     (folder / "wrong.py").write_text(
         "import tidegate as tg\npipeline = tg.Pipeline()\npipeline | tg.Create([1]) | 'twice' >> 3\n"
     )
@@ -441,7 +443,7 @@ def test_help_shows_the_flags_of_the_target_by_group() -> None:
     assert own < done.stdout.index("--count INT") < common < done.stdout.index("--memory_budget SIZE")
 
 
-def test_help_without_a_target_is_the_commands_own() -> None:
+def test_help_without_a_target_is_that_of_the_command() -> None:
     done = tidegate("run", "--help")
     assert done.exit_code == 0
     assert "Usage: tidegate run [OPTIONS] TARGET" in done.stdout
@@ -467,7 +469,7 @@ def test_graph_draws_in_every_format(form: str, start: str) -> None:
     assert done.stdout.startswith(start)
 
 
-def test_graph_takes_the_format_from_the_files_name(folder: Path) -> None:
+def test_graph_chooses_the_format_by_the_name_of_the_file(folder: Path) -> None:
     for name, start in {"a.svg": "<svg", "a.html": "<!doctype", "a.dot": "digraph", "a.mmd": "flowchart"}.items():
         done = tidegate("graph", "job.py", "-o", name, "--count", "2")
         assert done.exit_code == 0, done.output
@@ -476,12 +478,12 @@ def test_graph_takes_the_format_from_the_files_name(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_graph_draws_the_plan_when_asked() -> None:
+def test_graph_draws_the_plan_on_request() -> None:
     assert "Stage" not in tidegate("graph", "job.py").stdout
     assert 'subgraph g0["Region 0"]' in tidegate("graph", "job.py", "--plan").stdout
 
 
-def test_a_file_that_cant_be_written_is_reported(folder: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(folder: Path) -> None:
     done = tidegate("graph", "job.py", "-o", "nowhere/a.svg")
     assert done.exit_code == 1
     assert "can't write nowhere/a.svg: No such file or directory" in done.stderr
@@ -497,7 +499,7 @@ def test_explain_prints_the_plan() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_check_says_what_it_found() -> None:
+def test_check_prints_a_summary() -> None:
     done = tidegate("check", "job.py")
     assert (done.exit_code, done.stderr) == (0, ""), done.output
     assert done.stdout == "ok: 'points' has 5 steps, and the direct runner can run it\n"
@@ -532,21 +534,21 @@ class _Bomb:
         return os.mkdir, ("boom",)
 
 
-def test_a_broken_compiled_pipeline_is_misuse_and_says_where(folder: Path) -> None:
+def test_a_damaged_compiled_pipeline_is_misuse_and_the_place_is_named(folder: Path) -> None:
     assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
-    whole = (folder / "pipeline.json").read_text()
-    (folder / "pipeline.json").write_text(whole[:200])
+    text = (folder / "pipeline.json").read_text()
+    (folder / "pipeline.json").write_text(text[:200])
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: pipeline.json ends in the middle, at line ")
-    (folder / "pipeline.json").write_text(whole.replace('"version": 1', '"version": 9', 1))
+    (folder / "pipeline.json").write_text(text.replace('"version": 1', '"version": 9', 1))
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: pipeline.json has format version 9, but this Tidegate reads version 1")
 
 
-def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
-    """What `explain` says of a compiled pipeline whose bytes were changed."""
+def explain_changed(folder: Path, change: Callable[[bytes], bytes]) -> Result:
+    """Run `explain` on a compiled pipeline whose bytes were changed."""
     assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
     path = folder / "pipeline.json"
     path.write_bytes(change(path.read_bytes()))
@@ -567,19 +569,19 @@ def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
         (lambda data: data.replace(rb'"\"direct\""', b'"[1]"', 1), "the option 'runner' must be a name, not [1]"),
     ],
 )
-def test_a_compiled_pipeline_of_hostile_bytes_is_misuse_and_no_fault_of_ours(
+def test_hostile_bytes_in_a_compiled_pipeline_are_misuse_and_no_internal_error(
     folder: Path, change: Callable[[bytes], bytes], message: str
 ) -> None:
-    done = rewritten(folder, change)
+    done = explain_changed(folder, change)
     assert done.exit_code == 2
     assert done.stderr.startswith("error: pipeline.json")
     assert message in done.stderr
     assert "a fault of Tidegate" not in done.stderr
 
 
-def test_control_characters_of_a_compiled_pipeline_reach_no_terminal(folder: Path) -> None:
+def test_control_characters_in_a_compiled_pipeline_are_not_printed(folder: Path) -> None:
     label = b"a\\u001b[31m\\nerror: all is lost\\u009b2J\\u202e"
-    assert rewritten(folder, lambda data: data.replace(b"Twice", label)).exit_code == 0
+    assert explain_changed(folder, lambda data: data.replace(b"Twice", label)).exit_code == 0
     path = folder / "pipeline.json"
     path.write_text(path.read_text().replace('"points"', '"p\\u001b[31mq"').replace("job.py", "job\\u001b.py"))
     for command in (
@@ -588,14 +590,14 @@ def test_control_characters_of_a_compiled_pipeline_reach_no_terminal(folder: Pat
         ["run", "--progress", "on"], ["run", "--nonsense"],
     ):  # fmt: skip
         done = tidegate(command[0], "pipeline.json", *command[1:])
-        told = done.output if command[0] != "trace" else done.stderr
-        assert told
-        strange = [letter for letter in told if not letter.isprintable() and letter != "\n"]
+        printed = done.output if command[0] != "trace" else done.stderr
+        assert printed
+        strange = [letter for letter in printed if not letter.isprintable() and letter != "\n"]
         assert strange == [], command
-        assert not [line for line in told.splitlines() if line.startswith("error: all")], command
+        assert not [line for line in printed.splitlines() if line.startswith("error: all")], command
 
 
-def test_control_characters_in_what_the_authors_code_raises_reach_no_terminal(folder: Path) -> None:
+def test_control_characters_in_exceptions_of_the_author_are_not_printed(folder: Path) -> None:
     (folder / "raising.py").write_text(
         "import tidegate as tg\n"
         "def fail(n):\n"
@@ -628,7 +630,7 @@ def pipeline(options: Options) -> tg.Pipeline:
 """
 
 
-def test_a_secret_is_not_written_and_what_looks_like_one_is_warned_of(folder: Path) -> None:
+def test_secrets_are_not_written_and_flags_that_look_like_secrets_cause_a_warning(folder: Path) -> None:
     (folder / "secret.py").write_text(SECRETS)
     flags = ["--key", "hunter2", "--keys", "hunter3", "--password", "hunter4", "--url", "http://me:hunter5@example.org"]
     done = tidegate("compile", "secret.py", *flags, "-o", "pipeline.json")
@@ -645,7 +647,7 @@ def test_a_secret_is_not_written_and_what_looks_like_one_is_warned_of(folder: Pa
     assert tidegate("run", "pipeline.json").exit_code == 0
 
 
-def test_a_pipeline_that_holds_a_secret_in_its_code_is_not_compiled(folder: Path) -> None:
+def test_a_pipeline_with_a_secret_in_its_code_is_not_compiled(folder: Path) -> None:
     (folder / "secret.py").write_text(SECRETS)
     done = tidegate("compile", "secret.py", "--key", "hunter2", "--captured", "-o", "pipeline.json")
     assert done.exit_code == 2
@@ -654,7 +656,7 @@ def test_a_pipeline_that_holds_a_secret_in_its_code_is_not_compiled(folder: Path
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_what_compile_writes_follows_the_umask(folder: Path, umask: int, mode: int) -> None:
+def test_the_file_of_compile_follows_the_umask(folder: Path, umask: int, mode: int) -> None:
     before = os.umask(umask)
     try:
         assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
@@ -678,8 +680,8 @@ def test_flags_that_were_compiled_in_are_fixed_and_common_ones_are_defaults(fold
     assert done.stderr == (
         "error: --bad was fixed to false when pipeline.json was compiled: compile it again for another value\n"
     )
-    assert tidegate("compile", "pipeline.json", "-o", "again.json").exit_code == 0
-    assert (folder / "again.json").read_text() == (folder / "pipeline.json").read_text()
+    assert tidegate("compile", "pipeline.json", "-o", "recompiled.json").exit_code == 0
+    assert (folder / "recompiled.json").read_text() == (folder / "pipeline.json").read_text()
 
 
 def test_a_compiled_pipeline_of_other_versions_runs_with_a_warning(folder: Path) -> None:
@@ -692,7 +694,7 @@ def test_a_compiled_pipeline_of_other_versions_runs_with_a_warning(folder: Path)
     assert done.stderr.startswith("warning: pipeline.json was compiled with click 0.0.1; installed here is ")
 
 
-def test_compile_needs_to_know_where_to_write() -> None:
+def test_compile_without_a_file_to_write_to_is_misuse() -> None:
     assert tidegate("compile", "job.py").exit_code == 2
 
 
@@ -704,7 +706,7 @@ def test_a_target_may_have_an_output_flag_of_its_own(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_flags_behind_two_dashes_are_the_targets() -> None:
+def test_flags_after_two_dashes_belong_to_the_target() -> None:
     done = tidegate("graph", "job.py", "--format", "dot", "--", "--count", "x")
     assert done.exit_code == 2
     assert done.stderr.startswith("error: --count takes a whole number, not 'x'")
@@ -718,29 +720,29 @@ def test_compile_writes_to_stdout_for_a_dash() -> None:
 
 
 @pytest.mark.parametrize("command", ["run", "graph", "explain", "compile", "check", "trace"])
-def test_every_command_helps_without_a_target(command: str) -> None:
+def test_every_command_has_help_without_a_target(command: str) -> None:
     done = tidegate(command, "--help")
     assert done.exit_code == 0
     assert f"Usage: tidegate {command} [OPTIONS] TARGET" in done.stdout
 
 
 @pytest.mark.usefixtures("folder")
-def test_compile_asks_where_to_write() -> None:
+def test_compile_without_a_file_to_write_to_names_the_missing_flag() -> None:
     done = tidegate("compile", "job.py")
     assert done.exit_code == 2
     assert "Error: -o FILE is missing: the file to write to" in done.stderr
 
 
-def test_whoever_stops_reading_the_output_causes_no_error(folder: Path) -> None:
+def test_a_reader_that_closes_the_pipe_causes_no_message(folder: Path) -> None:
     command = [sys.executable, "-c", "from tidegate.cli import main; main()", "compile", "job.py", "-o", "-"]
-    reading, writing = os.pipe()
-    os.close(reading)
-    with os.fdopen(writing, "w") as gone:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as closed_pipe:
         done = subprocess.run(
             command,
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=gone,
+            stdout=closed_pipe,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
@@ -749,7 +751,7 @@ def test_whoever_stops_reading_the_output_causes_no_error(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_code_that_is_not_installed_here_is_told_by_name() -> None:
+def test_missing_code_of_a_compiled_pipeline_is_named() -> None:
     assert tidegate("compile", "job.py", "-o", "job.json").exit_code == 0
     compiled = json.loads(Path("job.json").read_text())
     compiled["functions"]["print"]["code"] = {
@@ -767,7 +769,7 @@ def test_code_that_is_not_installed_here_is_told_by_name() -> None:
     )
 
 
-def test_check_tells_of_a_grouping_that_nobody_reads(folder: Path) -> None:
+def test_check_warns_of_steps_without_a_reader(folder: Path) -> None:
     (folder / "idle.py").write_text(
         "import tidegate as tg\n\npipeline = tg.Pipeline()\n"
         "pipeline | tg.Create([(1, 2)]) | 'unread' >> tg.GroupByKey()\n"
@@ -780,7 +782,7 @@ def test_check_tells_of_a_grouping_that_nobody_reads(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["click", "importlib", "tidegate", "site-packages", "a b", "wörk 🌊", "tests"])
-def test_the_authors_frames_are_shown_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
+def test_the_frames_of_the_author_are_shown_for_any_name_of_the_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name
     folder.mkdir()
     (folder / "beside.py").write_text("def fail(n):\n    return 1 // n\n")
@@ -798,4 +800,4 @@ def test_the_authors_frames_are_shown_whatever_the_folder_is_called(tmp_path: Pa
     compiled = process(tmp_path, "compile", str(folder / "job.py"), "-o", str(tmp_path / "pipeline.json"))
     assert compiled.returncode == 0, compiled.stderr
     functions = json.loads((tmp_path / "pipeline.json").read_text())["functions"]
-    assert "data" in functions["fail"]["code"], "a module of the author's own travels by value"
+    assert "data" in functions["fail"]["code"], "a module of the author is pickled by value"

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM to `tidegate run`: both end it in the same way, each with the exit code that tells so."""
+"""Ctrl-C and SIGTERM to `tidegate run`: both end it in the same way, each with its own exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.cli.ending import TERMINATED, ending_at_sigterm
 
 ROOT = Path(__file__).parents[2]
 ENOUGH = 100
-"""Elements, five milliseconds apart, after which whoever has started a stream is waiting for its end."""
+"""The number of elements, five milliseconds apart, after which the command is waiting for the end of the stream."""
 RUNNING = "tidegate: the pipeline 'pipeline' is running until it is stopped (Ctrl-C or SIGTERM); no --run_for\n"
 """The message of a stream without a terminal for its progress."""
 SLOW = """
@@ -68,12 +68,12 @@ class Count(tg.DoFn):
         self.fifo = fifo
 
     def setup(self):
-        self.told = os.open(self.fifo, os.O_WRONLY)
+        self.events = os.open(self.fifo, os.O_WRONLY)
 
     def process(self, element, count=tg.DoFn.StateParam(COUNT)):
         n = (count.read() or 0) + 1
         count.write(n)
-        os.write(self.told, b"n")
+        os.write(self.events, b"n")
         yield f"{n:06}"
 
 def pipeline(options: Options) -> tg.Pipeline:
@@ -85,28 +85,28 @@ def pipeline(options: Options) -> tg.Pipeline:
 
 
 class Service:
-    """A script under a supervisor, which knows its process alone."""
+    """A script that runs under a supervisor, which knows only its process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
-        self.told = EventPipe(str(folder / "fifo"))
+        self.events = EventPipe(str(folder / "fifo"))
 
     def start(self, script: str, *flags: str) -> None:
         (self._folder / "script.py").write_text(script)
         call = "import sys; from tidegate.cli import main; sys.exit(main())"
-        own = ["--output", f"{self._folder}/out/part", "--fifo", f"{self._folder}/fifo"]
+        options = ["--output", f"{self._folder}/out/part", "--fifo", f"{self._folder}/fifo"]
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", call, "run", str(self._folder / "script.py"), *own, *flags],
+            [sys.executable, "-c", call, "run", str(self._folder / "script.py"), *options, *flags],
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONPATH": paths},
         )
 
     def wait_for(self, what: str, times: int = 1) -> None:
-        """Until so many things of a kind have happened."""
-        self.told.watch(what, times, fault=self._fault)
+        """Wait for `times` further events of a kind."""
+        self.events.watch(what, times, fault=self._fault)
 
     def terminate(self) -> None:
         assert self._process is not None
@@ -117,47 +117,47 @@ class Service:
         self._process.send_signal(signal.SIGINT)
 
     def suspend(self) -> None:
-        """It stands still, all of its threads."""
+        """Suspend the process with all its threads."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         stopped = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
         assert stopped is not None
         assert stopped.si_code == os.CLD_STOPPED
 
-    def go_on(self) -> None:
-        """After it was suspended."""
+    def resume(self) -> None:
+        """Resume the process after it was suspended."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def ended(self) -> tuple[int, str]:
-        """Its exit code, and what it has said."""
+        """The exit code and stderr."""
         assert self._process is not None
-        _, said = self._process.communicate(timeout=TIMEOUT)
-        return self._process.returncode, said
+        _, stderr = self._process.communicate(timeout=TIMEOUT)
+        return self._process.returncode, stderr
 
-    def written(self) -> list[str]:
-        """All lines, in the order of their files; hidden ones too."""
+    def output_lines(self) -> list[str]:
+        """All lines of the output, including hidden files, in the order of the files."""
         files = sorted(path for path in (self._folder / "out").rglob("*") if path.is_file())
         return [line for path in files for line in path.read_text().splitlines()]
 
     def close(self) -> None:
-        """Nothing stays behind."""
+        """Kill the process if it still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.communicate()
-        self.told.close()
+        self.events.close()
 
     def _fault(self) -> str:
         assert self._process is not None
         code = self._process.poll()
-        return "" if code is None else f"it has ended with {code}"
+        return "" if code is None else f"the process has ended with code {code}"
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    at_work = Service(tmp_path)
-    yield at_work
-    at_work.close()
+    started = Service(tmp_path)
+    yield started
+    started.close()
 
 
 def numbered(lines: list[str]) -> bool:
@@ -169,95 +169,95 @@ def test_a_bounded_run_ends_and_leaves_no_output(service: Service, flags: list[s
     service.start(SLOW, *flags)
     service.wait_for("h")
     service.terminate()
-    code, said = service.ended()
-    assert (code, said) == (143, "Terminated!\n")
-    assert service.written() == []
+    code, stderr = service.ended()
+    assert (code, stderr) == (143, "Terminated!\n")
+    assert service.output_lines() == []
 
 
 @pytest.mark.parametrize("flags", [["--runner", "direct"], ["--runner", "streaming", "--block_size", "16"]])
-def test_ctrl_c_ends_a_bounded_run_with_the_words_that_a_script_says(service: Service, flags: list[str]) -> None:
+def test_ctrl_c_ends_a_bounded_run_with_the_same_message_as_in_a_script(service: Service, flags: list[str]) -> None:
     service.start(SLOW, *flags)
     service.wait_for("h")
     service.interrupt()
-    code, said = service.ended()
-    assert said.splitlines() == [
+    code, stderr = service.ended()
+    assert stderr.splitlines() == [
         "Interrupted: the run of the pipeline 'pipeline' was stopped.",
         "Its output is as it was before: it appears when a run succeeds.",
     ]
     assert code == 130
-    assert service.written() == []
+    assert service.output_lines() == []
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_stream_that_is_interrupted_has_done_as_asked(service: Service, runner: str) -> None:
+def test_ctrl_c_ends_a_stream_successfully(service: Service, runner: str) -> None:
     service.start(LIVE, "--runner", runner)
     service.wait_for("n", ENOUGH)
     service.interrupt()
     assert service.ended() == (0, RUNNING)
-    assert numbered(service.written())
+    assert numbered(service.output_lines())
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_stream_is_stopped_and_what_it_has_read_is_written(service: Service, runner: str) -> None:
+def test_sigterm_drains_a_stream(service: Service, runner: str) -> None:
     service.start(LIVE, "--runner", runner)
     service.wait_for("n", ENOUGH)
     service.terminate()
-    code, said = service.ended()
-    assert (code, said) == (143, RUNNING)
-    lines = service.written()
+    code, stderr = service.ended()
+    assert (code, stderr) == (143, RUNNING)
+    lines = service.output_lines()
     assert len(lines) >= ENOUGH
     assert numbered(lines)
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_stream_that_is_suspended_as_it_is_told_to_end_does_so_when_it_goes_on(service: Service, runner: str) -> None:
+def test_a_stream_that_is_terminated_while_suspended_ends_when_it_is_resumed(service: Service, runner: str) -> None:
     service.start(LIVE, "--runner", runner)
     service.wait_for("n", ENOUGH)
     service.suspend()
-    service.terminate()  # as it goes on, any of its threads may be the one that the signal wakes
-    service.go_on()
+    service.terminate()  # when it resumes, any of its threads may receive the signal
+    service.resume()
     assert service.ended() == (143, RUNNING)
-    assert numbered(service.written())
+    assert numbered(service.output_lines())
 
 
-def test_a_stream_with_checkpoints_goes_on_where_it_was_told_to_end(service: Service, tmp_path: Path) -> None:
-    flags = ["--runner", "streaming", "--workers", "2", "--checkpoint_dir", f"{tmp_path}/kept"]
+def test_a_terminated_stream_with_checkpoints_is_resumed_by_the_next_run(service: Service, tmp_path: Path) -> None:
+    flags = ["--runner", "streaming", "--workers", "2", "--checkpoint_dir", f"{tmp_path}/checkpoints"]
     service.start(LIVE, *flags)
     service.wait_for("n", ENOUGH)
     service.terminate()
     assert service.ended() == (143, RUNNING)
-    first = service.written()
+    first = service.output_lines()
     assert not list(tmp_path.rglob(".tidegate-*"))  # no work folder, not even an empty one
     service.start(LIVE, *flags)
     service.wait_for("n", ENOUGH)
     service.terminate()
-    code, said = service.ended()
-    assert code == 143, said
-    assert "resuming from checkpoint" in said
-    assert len(service.written()) > len(first)
-    assert numbered(service.written())
+    code, stderr = service.ended()
+    assert code == 143, stderr
+    assert "resuming from checkpoint" in stderr
+    assert len(service.output_lines()) > len(first)
+    assert numbered(service.output_lines())
     assert not list((tmp_path / "out").rglob(".tidegate-*"))
 
 
-def test_what_a_script_has_arranged_for_itself_stays(service: Service) -> None:
-    arranged = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
-    service.start(arranged + SLOW, "--runner", "direct")
+def test_a_signal_handler_of_the_script_is_not_replaced(service: Service) -> None:
+    handler = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: os._exit(7))\n"
+    service.start(handler + SLOW, "--runner", "direct")
     service.wait_for("h")
     service.terminate()
     assert service.ended() == (7, "")
 
 
-def test_a_failure_on_the_way_out_keeps_its_exit_code(service: Service) -> None:
+def test_a_failure_during_termination_has_its_own_exit_code(service: Service) -> None:
     service.start(FAILING, "--runner", "direct")
     service.wait_for("h")
     service.terminate()
-    code, said = service.ended()
+    code, stderr = service.ended()
     assert code == 1
-    assert "ValueError: lost" in said
+    assert "ValueError: lost" in stderr
 
 
 @pytest.mark.xdist_group("spark")
-def test_on_spark_it_leaves_no_file(spark_session: Any, tmp_path: Path) -> None:
+def test_a_terminated_run_on_spark_leaves_no_files(spark_session: Any, tmp_path: Path) -> None:
     def terminate(x: int, driver: int) -> str:
         if x == 99:
             os.kill(driver, signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""`explain`: a plan as text, every decision with its reason, and as a graph."""
+"""`explain`: a plan as text, with the reason for every decision, and as a graph."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WRITE = portable.Write(
 )
 
 
-def a_plan() -> Plan:
+def make_plan() -> Plan:
     nodes = (CREATE, PARSE, PAIR, WINDOW, SUM, AGAIN, JOIN, WRITE)
     pipeline = portable.Pipeline(
         nodes,
@@ -94,8 +94,8 @@ def a_plan() -> Plan:
     return Plan(pipeline, steps, edges, ((0,), (1,)), decisions)
 
 
-def test_a_plan_is_told_with_its_reasons() -> None:
-    assert explain(a_plan()) == (
+def test_a_plan_is_printed_with_its_reasons() -> None:
+    assert explain(make_plan()) == (
         """Plan of 'job': 2 regions, 2 stages, 8 steps, 2 exchanges
 
 Region 0
@@ -146,23 +146,23 @@ every pane
 
 
 def test_the_same_plan_gives_the_same_text() -> None:
-    assert explain(a_plan()) == explain(a_plan())
+    assert explain(make_plan()) == explain(make_plan())
 
 
 def test_new_windows_between_two_groupings_do_not_stop_values_from_counting_again() -> None:
-    plan = a_plan()
-    anew = portable.AssignWindows(
-        label="anew", where=at(9), inputs=("e",), outputs=out("n"), windowing=WindowingStrategy()
+    plan = make_plan()
+    rewindow = portable.AssignWindows(
+        label="rewindow", where=at(9), inputs=("e",), outputs=out("n"), windowing=WindowingStrategy()
     )
     nodes = [node if node is not AGAIN else replace(AGAIN, inputs=("n",)) for node in plan.pipeline.nodes]
-    nodes.insert(5, anew)
+    nodes.insert(5, rewindow)
     collections = (*plan.pipeline.collections, portable.Collection("n"))
     pipeline = replace(plan.pipeline, nodes=tuple(nodes), collections=collections)
     assert list(warnings(replace(plan, pipeline=pipeline))) == list(warnings(plan))
 
 
 def test_the_graph_of_a_plan_shows_regions_stages_steps_and_exchanges() -> None:
-    graph = graph_of_plan(a_plan())
+    graph = graph_of_plan(make_plan())
     assert [(group.title, group.kind, group.parent) for group in graph.groups] == [
         ("Region 0", "region", ""),
         ("Stage 0", "stage", "region 0"),

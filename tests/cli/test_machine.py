@@ -1,4 +1,4 @@
-"""`doctor`, `runners` and progress: what is said of this machine and of a run that takes long."""
+"""`doctor` and `runners`: the report about this machine; errors and progress of a run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 EMPTY = portable.Pipeline((), (), this_environment(), name="job")
 
 
-def test_doctor_tells_versions_java_memory_and_what_to_install() -> None:
+def test_doctor_reports_versions_java_memory_and_what_to_install() -> None:
     done = CliRunner().invoke(app, ["doctor"])
     assert done.exit_code == 0, done.output
     for word in ("Tidegate", "Python", "Java", "Memory", "Temporary", "Runners", "direct", *CORE):
@@ -59,7 +59,7 @@ def test_doctor_survives_a_machine_without_java(monkeypatch: pytest.MonkeyPatch,
     assert f"not found in JAVA_HOME ({tmp_path})" in "\n".join(examine())
 
 
-def test_runners_are_listed_with_what_they_are_for() -> None:
+def test_runners_are_listed_with_descriptions() -> None:
     done = CliRunner().invoke(app, ["runners"])
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
@@ -68,7 +68,7 @@ def test_runners_are_listed_with_what_they_are_for() -> None:
     assert "  ready  (in this process" in lines[0]
 
 
-def test_a_runner_that_lacks_something_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_with_missing_requirements_is_listed_as_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     from tidegate.runners.direct import DirectRunner
 
     monkeypatch.setattr(DirectRunner, "missing", classmethod(lambda cls: ["pyspark: pip install 'tidegate[spark]'"]))
@@ -78,17 +78,17 @@ def test_a_runner_that_lacks_something_says_so(monkeypatch: pytest.MonkeyPatch) 
 # --- errors --------------------------------------------------------------------------------------------------------
 
 
-def completed(words: str) -> list[str]:
-    """What Bash would be offered for the last of these words."""
+def completions(words: str) -> list[str]:
+    """The completions that Bash would be offered for the last of these words."""
     environment = {"_TIDEGATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     return CliRunner().invoke(app, [], env=environment, prog_name="tidegate").stdout.splitlines()
 
 
-def test_the_shell_is_offered_commands_options_and_files() -> None:
-    assert completed("tidegate jobs l") == ["plain,list", "plain,logs"]
-    assert completed("tidegate graph script.py --form") == ["plain,--format"]
+def test_commands_options_and_files_are_completed() -> None:
+    assert completions("tidegate jobs l") == ["plain,list", "plain,logs"]
+    assert completions("tidegate graph script.py --form") == ["plain,--format"]
     for words in ("tidegate run ", "tidegate run script.p", "tidegate explain script.py --input da"):
-        assert [line.partition(",")[0] for line in completed(words)] == ["file"], words
+        assert [line.partition(",")[0] for line in completions(words)] == ["file"], words
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -101,7 +101,7 @@ def test_the_documented_variable_prints_what_each_shell_evaluates(shell: str) ->
     assert f"_TIDEGATE_COMPLETE={shell}_source tidegate" in page
 
 
-def test_deep_recursion_shows_the_innermost_frames_only() -> None:
+def test_a_deep_recursion_shows_only_the_innermost_frames() -> None:
     def fall(n: int) -> int:
         return rise(n - 1)
 
@@ -116,7 +116,7 @@ def test_deep_recursion_shows_the_innermost_frames_only() -> None:
     assert text.startswith("error: ZeroDivisionError: integer division or modulo by zero")
 
 
-def test_what_an_error_was_raised_from_is_told() -> None:
+def test_the_cause_of_an_error_is_reported() -> None:
     def lookup() -> None:
         try:
             {}["key"]
@@ -133,12 +133,12 @@ def test_what_an_error_was_raised_from_is_told() -> None:
 
 
 class Slow(Runner):
-    """Counts until it has been looked at often enough."""
+    """Ends when the test has seen its progress."""
 
     name = "slow"
 
-    def __init__(self, enough: threading.Event) -> None:
-        self.enough = enough
+    def __init__(self, seen: threading.Event) -> None:
+        self.seen = seen
 
     def check(self, pipeline: portable.Pipeline, options: Any) -> list[str]:
         return []
@@ -151,7 +151,7 @@ class Slow(Runner):
         if self.watch is not None:
             self.watch(cells)
         cells.count(MetricKey("parse", ENGINE, "elements_out"), 1234)
-        assert self.watch is None or self.enough.wait(30)
+        assert self.watch is None or self.seen.wait(30)
         return Done(cells)
 
 
@@ -173,35 +173,35 @@ class Done(PipelineResult):
         return MetricResults(self.cells)
 
 
-def test_progress_is_shown_while_a_run_goes_on(
+def test_progress_is_shown_while_a_run_is_in_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(progress, "PLAIN_PERIOD", 0.001)
-    shown = threading.Event()
+    seen = threading.Event()
     line = Display._line
 
-    def noticed(display: Display) -> str:
+    def observed(display: Display) -> str:
         text = line(display)
         if "1,234" in text:
-            shown.set()
+            seen.set()
         return text
 
-    monkeypatch.setattr(Display, "_line", noticed)
-    result = run_with_progress(Slow(shown), EMPTY, PipelineOptions(progress="on"))
+    monkeypatch.setattr(Display, "_line", observed)
+    result = run_with_progress(Slow(seen), EMPTY, PipelineOptions(progress="on"))
     assert result.state is PipelineState.DONE
     captured = capsys.readouterr()
     assert "job: 0:00, 1,234 elements in the busiest step\n" in captured.err
     assert captured.out == ""
 
 
-def test_no_progress_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_is_shown_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     runner = Slow(threading.Event())
     assert run_with_progress(runner, EMPTY, PipelineOptions()).state is PipelineState.DONE
     assert runner.watch is None
     assert capsys.readouterr().err == ""
 
 
-def test_rates_are_those_of_the_last_samples() -> None:
+def test_rates_are_computed_from_the_last_samples() -> None:
     rates = Rates()
     assert rates.per_second("parse") == 0.0
     for second in range(20):
@@ -210,7 +210,7 @@ def test_rates_are_those_of_the_last_samples() -> None:
     assert rates.per_second("parse") == (361 - 14 * 14) / 5
 
 
-def test_the_table_has_room_for_the_busiest_steps_only() -> None:
+def test_the_table_shows_only_the_busiest_steps() -> None:
     from rich.console import Console
 
     steps = tuple(
@@ -239,7 +239,7 @@ pipeline | tg.Create(range(8)) | tg.Map(lambda x: x)
 """
 
 
-def test_a_terminal_sees_progress_on_stderr(tmp_path: Path) -> None:
+def test_progress_is_shown_on_a_terminal_as_stderr(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(SCRIPT)
     ours, theirs = pty.openpty()
     done = subprocess.Popen(
@@ -254,7 +254,7 @@ def test_a_terminal_sees_progress_on_stderr(tmp_path: Path) -> None:
     while True:
         try:
             part = os.read(ours, 4096)
-        except OSError:  # how Linux says that nobody holds the other end any more
+        except OSError:  # on Linux, this means that the other end has been closed
             break
         if not part:
             break

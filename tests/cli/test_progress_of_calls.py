@@ -1,4 +1,4 @@
-"""While a run waits for calls outside the pipeline, its progress says for how many, and how long they take."""
+"""The progress of a run shows how many calls of other services are in flight, and how long they take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.portable.seal import this_environment
 
 
-def shown(cells: MetricCells) -> tuple[str, str]:
+def displayed(cells: MetricCells) -> tuple[str, str]:
     """The line and the table of a run with these metrics."""
     display = Display(Pipeline((), (), this_environment(), name="p"))
     display.watch(cells)
@@ -23,7 +23,7 @@ def shown(cells: MetricCells) -> tuple[str, str]:
     return display._line(), out.getvalue()
 
 
-def calling(in_flight: int) -> MetricCells:
+def metrics_with_calls(in_flight: int) -> MetricCells:
     cells = MetricCells()
     cells.count(MetricKey("ask", ENGINE, "elements_out"), 7)
     cells.count(MetricKey("ask", ENGINE, "calls_in_flight"), in_flight)
@@ -31,11 +31,11 @@ def calling(in_flight: int) -> MetricCells:
     return cells
 
 
-def test_calls_in_flight_are_shown_with_how_long_they_take() -> None:
-    for text in shown(calling(1200)):
+def test_calls_in_flight_are_shown_with_their_durations() -> None:
+    for text in displayed(metrics_with_calls(1200)):
         assert "1,200 calls of 'ask' in flight, 0.5 s each, 1.2 s at most" in " ".join(text.split())
 
 
-def test_without_calls_nothing_is_said_of_them() -> None:
-    for text in shown(calling(0)):
+def test_calls_are_not_mentioned_when_there_are_none() -> None:
+    for text in displayed(metrics_with_calls(0)):
         assert "calls" not in text

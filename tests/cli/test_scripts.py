@@ -1,4 +1,4 @@
-"""Scripts with `with tg.Pipeline() as p:`, run by Python and by the command: which flags hold, and what is executed."""
+"""Scripts with `with tg.Pipeline() as p:`, run by Python and by the command: which flags apply and what is executed."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def write(folder: Path, text: str, name: str = "script.py") -> None:
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_script_run_by_python_obeys_the_runner_that_is_named(folder: Path, runner: str) -> None:
+def test_a_script_run_by_python_uses_the_runner_of_the_flag(folder: Path, runner: str) -> None:
     write(folder, WORDS)
     done = process(folder, "script.py", "--runner", runner)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"before\na {runner}\nafter\n", "")
 
 
 @pytest.mark.parametrize(
-    ("made", "flags", "shown"),
+    ("pipeline", "flags", "printed"),
     [
         ("tg.Pipeline('streaming')", ("--runner", "direct", "--checks", "off"), "direct off 2"),
         ("tg.Pipeline('streaming')", ("--workers", "3"), "streaming sample 3"),
@@ -73,18 +73,18 @@ def test_a_script_run_by_python_obeys_the_runner_that_is_named(folder: Path, run
         ("tg.Pipeline(options={'checks': 'all'})", ("--checks", "off"), "direct all 2"),
     ],
 )
-def test_flags_win_over_the_runner_that_is_written_and_yield_to_options(
-    folder: Path, made: str, flags: tuple[str, ...], shown: str
+def test_flags_override_the_runner_in_the_script_but_not_options(
+    folder: Path, pipeline: str, flags: tuple[str, ...], printed: str
 ) -> None:
     write(
         folder,
         f"import tidegate as tg\nfrom tidegate.runners.direct import DirectRunner\ntg.DirectRunner = DirectRunner\n"
-        f"p = {made}\n"
+        f"p = {pipeline}\n"
         "runner = p.runner or p.options.runner\n"
         "print(getattr(runner, 'name', runner), p.options.checks, getattr(p.options, 'workers', 2))\n",
     )
     done = process(folder, "script.py", *flags)
-    assert (done.returncode, done.stdout, done.stderr) == (0, shown + "\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, printed + "\n", "")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,7 @@ def test_flags_win_over_the_runner_that_is_written_and_yield_to_options(
         (("--workers", "2"), "--workers is a flag of the streaming runner, but this run is on direct: add "),
     ],
 )
-def test_a_flag_that_nobody_reads_is_refused_and_nothing_runs(
-    folder: Path, flags: tuple[str, ...], message: str
-) -> None:
+def test_an_invalid_flag_is_refused_and_nothing_runs(folder: Path, flags: tuple[str, ...], message: str) -> None:
     write(folder, WORDS)
     for done in (process(folder, "script.py", *flags), tidegate(folder, "run", "script.py", *flags)):
         assert done.returncode == 2
@@ -108,7 +106,7 @@ def test_a_flag_that_nobody_reads_is_refused_and_nothing_runs(
         assert "after" not in done.stdout
 
 
-def test_help_of_a_script_lists_the_flags_of_the_runner_that_is_named(folder: Path) -> None:
+def test_the_help_of_a_script_lists_the_flags_of_the_given_runner(folder: Path) -> None:
     write(folder, WORDS)
     for done in (
         process(folder, "script.py", "--runner", "streaming", "--help"),
@@ -116,14 +114,14 @@ def test_help_of_a_script_lists_the_flags_of_the_runner_that_is_named(folder: Pa
     ):
         assert done.returncode == 0
         listed = set(re.findall(r"^  --(\w+)", done.stdout, re.MULTILINE))
-        assert listed == StreamingOptions.model_fields.keys() - {"checks"}  # which only direct obeys
+        assert listed == StreamingOptions.model_fields.keys() - {"checks"}  # only the direct runner has it
         assert "--runner TEXT               which runner runs the pipeline (default: streaming)" in done.stdout
         assert done.stdout.endswith("Other runners have other flags: --runner direct --help, --runner spark --help.\n")
         assert "after" not in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("place", ["script.py:pipeline", "job.json"])
-def test_help_of_any_target_lists_the_flags_of_the_runner_that_is_named(folder: Path, place: str) -> None:
+def test_the_help_of_any_target_lists_the_flags_of_the_given_runner(folder: Path, place: str) -> None:
     write(
         folder,
         "import tidegate as tg\nclass Own(tg.PipelineOptions):\n    word: str = ''\n"
@@ -136,21 +134,21 @@ def test_help_of_any_target_lists_the_flags_of_the_runner_that_is_named(folder: 
     assert "Flags of the spark runner:\n  --spark_master TEXT" in done.stdout
 
 
-def test_help_comes_before_what_is_wrong_with_the_pipeline(folder: Path) -> None:
+def test_help_is_printed_before_errors_of_the_pipeline(folder: Path) -> None:
     write(folder, "import tidegate as tg\nwith tg.Pipeline() as p:\n    p | tg.io.ReadFromText('nowhere')\n")
     for done in (process(folder, "script.py", "-h"), tidegate(folder, "run", "script.py", "-h")):
         assert done.returncode == 0, done.stderr
         assert "Common flags:" in done.stdout
 
 
-def test_arguments_that_are_no_flags_are_the_scripts_own(folder: Path) -> None:
+def test_positional_arguments_are_left_to_the_script(folder: Path) -> None:
     write(folder, WORDS.replace('["a"]', "sys.argv[1:2]"))
     for done in (process(folder, "script.py", "word"), tidegate(folder, "run", "script.py", "word")):
         assert done.returncode == 0, done.stderr
         assert "word direct\n" in done.stdout
 
 
-def test_flags_that_the_script_reads_by_options_of_its_own_are_not_refused(folder: Path) -> None:
+def test_flags_that_the_script_reads_with_its_own_options_are_accepted(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\nclass Own(tg.PipelineOptions):\n    word: str = ''\n\noptions = Own.from_args()\n"
@@ -165,7 +163,7 @@ def test_flags_that_the_script_reads_by_options_of_its_own_are_not_refused(folde
     assert "unknown flag --wrod: did you mean --word?" in done.stderr
 
 
-def test_a_script_that_hands_the_rest_of_its_flags_to_a_parser_of_its_own_is_left_alone(folder: Path) -> None:
+def test_unknown_flags_are_accepted_if_the_script_takes_them_for_its_own_parser(folder: Path) -> None:
     write(
         folder,
         "import argparse\nimport tidegate as tg\n_, rest = tg.PipelineOptions.from_known_args()\n"
@@ -176,7 +174,7 @@ def test_a_script_that_hands_the_rest_of_its_flags_to_a_parser_of_its_own_is_lef
     assert (done.returncode, done.stdout, done.stderr) == (0, "x\noff\n", "")
 
 
-def test_a_refusal_says_how_a_script_keeps_its_command_line_to_itself(folder: Path) -> None:
+def test_the_refusal_of_a_flag_says_how_a_script_can_parse_its_command_line_itself(folder: Path) -> None:
     write(folder, WORDS)
     done = process(folder, "script.py", "--port", "80")
     assert done.stderr.splitlines() == [
@@ -188,7 +186,7 @@ def test_a_refusal_says_how_a_script_keeps_its_command_line_to_itself(folder: Pa
     assert process(folder, "script.py", "--port", "80").stdout == "before\na direct\nafter\n"
 
 
-def test_a_pipeline_in_a_function_of_the_script_obeys_its_flags_and_one_of_another_module_does_not(
+def test_flags_apply_to_a_pipeline_in_a_function_of_the_script_but_not_of_another_module(
     folder: Path,
 ) -> None:
     write(folder, "import tidegate as tg\ndef make():\n    return tg.Pipeline()\n", "library.py")
@@ -201,7 +199,7 @@ def test_a_pipeline_in_a_function_of_the_script_obeys_its_flags_and_one_of_anoth
     assert (done.returncode, done.stdout) == (0, "off\nsample\n"), done.stderr
 
 
-def test_a_pipeline_of_a_module_that_is_run_by_its_name_obeys_the_flags(folder: Path) -> None:
+def test_flags_apply_to_the_pipeline_of_a_module_that_is_run_by_name(folder: Path) -> None:
     (folder / "package").mkdir()
     write(folder, "", "package/__init__.py")
     write(folder, WORDS, "package/job.py")
@@ -217,7 +215,7 @@ def test_a_pipeline_of_a_module_that_is_run_by_its_name_obeys_the_flags(folder: 
         ("-i", "-", "--foreign"),
     ],
 )
-def test_code_without_a_script_reads_no_command_line(folder: Path, command: tuple[str, ...]) -> None:
+def test_code_that_is_no_script_does_not_read_the_command_line(folder: Path, command: tuple[str, ...]) -> None:
     write(folder, f"def test_words():\n    exec({WORDS!r}, dict(globals()))\n", "test_words.py")
     done = subprocess.run(
         [sys.executable, *command],
@@ -237,7 +235,7 @@ def test_code_without_a_script_reads_no_command_line(folder: Path, command: tupl
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_the_command_runs_the_pipeline_of_a_script_on_the_runner_that_is_named_and_leaves_it_there(
+def test_the_command_runs_the_pipeline_of_a_script_on_the_given_runner_and_not_the_code_after_it(
     folder: Path, runner: str
 ) -> None:
     write(folder, WORDS)
@@ -247,7 +245,7 @@ def test_the_command_runs_the_pipeline_of_a_script_on_the_runner_that_is_named_a
 
 @pytest.mark.parametrize("ending", ["with tg.Pipeline() as p:\n    steps(p)", "p = tg.Pipeline()\nsteps(p)\np.run()"])
 @pytest.mark.parametrize("command", ["graph", "explain", "check", "compile"])
-def test_looking_at_a_script_executes_nothing_of_its_pipeline_or_after_it(
+def test_inspecting_a_script_executes_neither_its_pipeline_nor_the_code_after_it(
     folder: Path, command: str, ending: str
 ) -> None:
     write(
@@ -270,7 +268,7 @@ def test_a_script_is_traced_once(folder: Path) -> None:
     assert (folder / "trace.html").exists()
 
 
-def test_flags_of_the_command_hold_while_the_pipeline_is_built(folder: Path) -> None:
+def test_flags_of_the_command_apply_while_the_pipeline_is_built(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\ndef length(word: str) -> int:\n    return len(word)\n"
@@ -282,7 +280,7 @@ def test_flags_of_the_command_hold_while_the_pipeline_is_built(folder: Path) -> 
     assert "TypeError" in process(folder, "script.py", "--type_check", "off").stderr
 
 
-def test_what_the_author_has_opened_around_the_pipeline_is_open_while_the_command_runs_it(folder: Path) -> None:
+def test_resources_that_the_script_has_opened_around_the_pipeline_are_open_while_it_runs(folder: Path) -> None:
     write(
         folder,
         "import pathlib, tempfile\nimport tidegate as tg\n"
@@ -297,7 +295,7 @@ def test_what_the_author_has_opened_around_the_pipeline_is_open_while_the_comman
 
 
 @pytest.mark.parametrize("caught", ["except Exception:\n    print('caught')", "except BaseException:\n    pass"])
-def test_the_authors_handlers_catch_neither_the_stop_nor_the_error_of_a_command(folder: Path, caught: str) -> None:
+def test_exception_handlers_of_the_script_do_not_catch_those_of_the_command(folder: Path, caught: str) -> None:
     write(
         folder,
         "import tidegate as tg\ntry:\n    with tg.Pipeline() as p:\n"
@@ -315,7 +313,7 @@ def test_the_authors_handlers_catch_neither_the_stop_nor_the_error_of_a_command(
     assert done.stdout == ""
 
 
-def test_what_a_script_raises_as_it_is_left_is_a_warning(folder: Path) -> None:
+def test_an_exception_of_a_script_after_its_pipeline_is_a_warning(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\ntry:\n    with tg.Pipeline() as p:\n        p | tg.Create([0]) | tg.Map(print)\n"
@@ -341,7 +339,7 @@ third | tg.Create(["three"]) | tg.Map(print)
 """
 
 
-def test_several_pipelines_of_a_script_are_listed_and_each_is_run_by_its_name(folder: Path) -> None:
+def test_several_pipelines_of_a_script_are_listed_and_each_can_be_run_by_its_name(folder: Path) -> None:
     write(folder, SEVERAL)
     done = tidegate(folder, "run", "script.py")
     assert (done.returncode, done.stdout) == (2, "")
@@ -356,7 +354,7 @@ def test_several_pipelines_of_a_script_are_listed_and_each_is_run_by_its_name(fo
     assert done.stdout == ""
 
 
-def test_a_function_named_pipeline_beside_one_that_is_run_makes_two(folder: Path) -> None:
+def test_a_function_and_a_pipeline_that_is_run_are_two_targets(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\ndef pipeline():\n    p = tg.Pipeline()\n    p | tg.Create([1]) | tg.Map(print)\n"
@@ -367,7 +365,7 @@ def test_a_function_named_pipeline_beside_one_that_is_run_makes_two(folder: Path
     assert tidegate(folder, "run", "script.py:other").stdout == "2\n"
 
 
-def test_pipelines_made_in_a_loop_are_asked_for_by_name(folder: Path) -> None:
+def test_pipelines_that_are_built_in_a_loop_are_run_by_name(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\nfor city in ('rome', 'oslo'):\n    with tg.Pipeline(name=city) as p:\n"
@@ -377,7 +375,7 @@ def test_pipelines_made_in_a_loop_are_asked_for_by_name(folder: Path) -> None:
     assert tidegate(folder, "run", "script.py:oslo").stdout == "oslo\n"
 
 
-GUARDED = """\
+MAIN_GUARD = """\
 import dataclasses
 import tidegate as tg
 
@@ -396,8 +394,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_pipeline_under_the_guard_is_a_target_too(folder: Path, runner: str) -> None:
-    write(folder, GUARDED)
+def test_a_pipeline_under_the_main_guard_is_a_target(folder: Path, runner: str) -> None:
+    write(folder, MAIN_GUARD)
     done = process(folder, "script.py", "--runner", runner)
     assert (done.returncode, done.stdout, done.stderr) == (0, "(Word(text='a'), 2)\nafter\n", "")
     done = tidegate(folder, "run", "script.py", "--runner", runner)
@@ -406,7 +404,7 @@ def test_a_pipeline_under_the_guard_is_a_target_too(folder: Path, runner: str) -
     assert tidegate(folder, "run", "job.json", "--runner", runner).stdout == "(Word(text='a'), 2)\n"
 
 
-def test_a_guard_is_not_executed_where_the_name_is_found_without_it(folder: Path) -> None:
+def test_a_main_guard_is_not_executed_if_the_name_is_found_without_it(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\ndef pipeline():\n    with tg.Pipeline() as p:\n"
@@ -420,7 +418,7 @@ def test_a_guard_is_not_executed_where_the_name_is_found_without_it(folder: Path
     assert "guarded" not in done.stdout
 
 
-def test_a_module_whose_pipeline_is_run_is_a_target(folder: Path) -> None:
+def test_a_module_that_runs_its_pipeline_is_a_target(folder: Path) -> None:
     (folder / "package").mkdir()
     write(folder, "", "package/__init__.py")
     write(folder, WORDS, "package/job.py")
@@ -438,7 +436,9 @@ def test_a_pipeline_that_an_imported_module_runs_is_refused(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_live_run_without_a_terminal_says_that_it_goes_on_until_it_is_stopped(folder: Path, runner: str) -> None:
+def test_an_unbounded_run_without_a_terminal_reports_that_it_runs_until_it_is_stopped(
+    folder: Path, runner: str
+) -> None:
     write(
         folder,
         "import tidegate as tg\np = tg.Pipeline()\nlive = p | tg.PeriodicImpulse(0.01)\n"
@@ -453,7 +453,7 @@ def test_a_live_run_without_a_terminal_says_that_it_goes_on_until_it_is_stopped(
     assert line not in process(folder, "script.py", "--runner", runner, "--progress", "off").stderr
 
 
-def test_a_live_script_stops_when_its_time_is_over(folder: Path) -> None:
+def test_an_unbounded_script_with_a_duration_ends(folder: Path) -> None:
     write(
         folder,
         "import tidegate as tg\nwith tg.Pipeline() as p:\n"

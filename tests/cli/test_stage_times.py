@@ -26,7 +26,7 @@ def test_stage_times_are_percentages_of_the_time_since_the_last_sample() -> None
     assert times.by_step["map"] == ("75%", "0%", "25%", "2 h")
 
 
-def test_a_stage_without_a_new_report_does_not_change_and_one_that_restarted_is_measured_from_there() -> None:
+def test_times_without_a_new_report_do_not_change_and_those_of_a_restart_count_from_it() -> None:
     times = StageTimes()
     times.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
     times.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
@@ -60,13 +60,13 @@ class Busy(PipelineResult):
         return [StageProgress(("read",), 1.0, 0.0, 3.0, 5.25)]
 
 
-def test_the_table_names_what_is_busy_held_back_and_behind() -> None:
+def test_the_table_has_busy_idle_and_held_back_times_and_the_lag() -> None:
     display = Display(Pipeline((), (), this_environment(), name="p"))
     display.follow(Busy())
     display._sample()
-    shown: Any = StringIO()
-    Console(file=shown, width=100).print(display._table(40))
-    lines = shown.getvalue().splitlines()
+    printed: Any = StringIO()
+    Console(file=printed, width=100).print(display._table(40))
+    lines = printed.getvalue().splitlines()
     assert lines[1].split() == ["step", "elements", "per", "second", "busy", "idle", "held", "back", "behind"]
     assert lines[3].split() == ["read", "1,234", "0", "25%", "0%", "75%", "5.2", "s"]
     assert lines[2].split() == ["drawn", "elsewhere", "1,234", "0"]
@@ -74,12 +74,12 @@ def test_the_table_names_what_is_busy_held_back_and_behind() -> None:
     assert " ".join(" ".join(lines[4:]).split()) == last
 
 
-def test_a_runner_that_does_not_tell_gets_the_plain_table() -> None:
+def test_the_table_is_plain_for_a_runner_without_stage_times() -> None:
     display = Display(Pipeline((), (), this_environment(), name="p"))
     result = Busy()
     result.stages = list  # type: ignore[method-assign, assignment]
     display.follow(result)
     display._sample()
-    shown: Any = StringIO()
-    Console(file=shown, width=100).print(display._table(40))
-    assert shown.getvalue().splitlines()[1].split() == ["step", "elements", "per", "second"]
+    printed: Any = StringIO()
+    Console(file=printed, width=100).print(display._table(40))
+    assert printed.getvalue().splitlines()[1].split() == ["step", "elements", "per", "second"]

@@ -1,4 +1,4 @@
-"""`tidegate state`: what it shows of a checkpoint, and what it says when there is none to show."""
+"""`tidegate state`: the contents of a checkpoint that it shows, and its errors."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class Visit:
 
 
 class Trap:
-    """Says so when it is unpickled."""
+    """Records that it has been unpickled."""
 
-    opened = False
+    unpickled = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _spring, ()
+        return _unpickle_trap, ()
 
 
-def _spring() -> Trap:
-    Trap.opened = True
+def _unpickle_trap() -> Trap:
+    Trap.unpickled = True
     return Trap()
 
 
-def checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
-    """A checkpoint of one task that counts visits."""
+def store_checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
+    """Store a checkpoint of a job that counts visits."""
     storage = LocalStorage(folder)
-    kept = BytesIO()
-    write_to(kept.write, frames(states.items(), states))
+    data = BytesIO()
+    write_to(data.write, frames(states.items(), states))
     files = []
-    for name, data in (("state", dump_state(TaskState({}))), ("data", kept.getvalue())):
-        storage.write(f"chk-{number:06}/1.0.1.{name}", data)
-        files.append((f"chk-{number:06}/1.0.1.{name}", len(data), crc32(data)))
+    for name, contents in (("state", dump_state(TaskState({}))), ("data", data.getvalue())):
+        storage.write(f"chk-{number:06}/1.0.1.{name}", contents)
+        files.append((f"chk-{number:06}/1.0.1.{name}", len(contents), crc32(contents)))
     manifest = Manifest(
         job="job-1",
         run="run-1",
@@ -85,7 +85,7 @@ def checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
 def folder(tmp_path: Path) -> Path:
     window = IntervalWindow(0, 60)
     tables = {"seen": {window: {"ann": 3, ("bob", 1): Visit("home")}}}
-    checkpoint(tmp_path, 7, {"count": KeyedState(tables)})
+    store_checkpoint(tmp_path, 7, {"count": KeyedState(tables)})
     return tmp_path
 
 
@@ -93,7 +93,7 @@ def run(*args: Any) -> Result:
     return CliRunner().invoke(state, [str(arg) for arg in args])
 
 
-def test_steps_sizes_and_positions_are_shown(folder: Path) -> None:
+def test_steps_sizes_and_positions_are_printed(folder: Path) -> None:
     out = run(folder).output
     assert "checkpoint 7 of job job-1" in out
     assert "stateful  count: cells (seen: value)" in out
@@ -103,31 +103,31 @@ def test_steps_sizes_and_positions_are_shown(folder: Path) -> None:
     assert "map" not in out
 
 
-def test_the_same_as_json(folder: Path) -> None:
-    told = json.loads(run(folder, "--format", "json").output)
-    assert told["checkpoint"] == 7
-    assert [step["name"] for step in told["steps"]] == ["read", "count"]
-    assert told["steps"][1]["size_of_its_tasks"] == told["size"] > 0
-    assert told["sources"] == {"read": {"splits": 3, "finished": 1, "current": {"b": 17}}}
+def test_steps_sizes_and_positions_are_printed_as_json(folder: Path) -> None:
+    facts = json.loads(run(folder, "--format", "json").output)
+    assert facts["checkpoint"] == 7
+    assert [step["name"] for step in facts["steps"]] == ["read", "count"]
+    assert facts["steps"][1]["size_of_its_tasks"] == facts["size"] > 0
+    assert facts["sources"] == {"read": {"splits": 3, "finished": 1, "current": {"b": 17}}}
 
 
-def test_nothing_is_unpickled_unless_values_are_asked_for(tmp_path: Path) -> None:
-    checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"a": Trap()}}})})
+def test_nothing_is_unpickled_unless_values_are_requested(tmp_path: Path) -> None:
+    store_checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"a": Trap()}}})})
     for extra in ([], ["--format", "json"]):
         assert run(tmp_path, *extra).exit_code == 0
-        assert not Trap.opened
+        assert not Trap.unpickled
     assert run(tmp_path, "--values").exit_code == 0
-    assert Trap.opened
+    assert Trap.unpickled
 
 
-def test_values_are_one_json_object_a_line(folder: Path) -> None:
+def test_values_are_printed_as_one_json_object_per_line(folder: Path) -> None:
     rows = [json.loads(line) for line in run(folder, "--values").output.splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == [("ann", 3), (["bob", 1], "Visit(page='home')")]
     assert {(row["step"], row["task"], row["table"]) for row in rows} == {("count", "1.0", "seen")}
     assert rows[0]["window"] == str(IntervalWindow(0, 60))
 
 
-def test_values_as_a_parquet_table(folder: Path, tmp_path: Path) -> None:
+def test_values_are_written_as_a_parquet_table(folder: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     output = tmp_path / "values.parquet"
     assert run(folder, "--values", "--format", "parquet", "-o", output).exit_code == 0
@@ -142,8 +142,8 @@ def test_parquet_without_values_is_misuse(folder: Path) -> None:
     assert "--values" in result.output
 
 
-def test_an_earlier_checkpoint_can_be_asked_for_and_one_that_is_not_there_is_told(folder: Path) -> None:
-    checkpoint(folder, 8, {})
+def test_an_earlier_checkpoint_can_be_requested_and_a_missing_one_is_an_error(folder: Path) -> None:
+    store_checkpoint(folder, 8, {})
     assert "checkpoint 8 of" in run(folder).output
     assert "checkpoint 7 of" in run(folder, "--checkpoint", 7).output
     missing = run(folder, "--checkpoint", 5)
@@ -151,19 +151,19 @@ def test_an_earlier_checkpoint_can_be_asked_for_and_one_that_is_not_there_is_tol
     assert "there are: 7, 8" in str(missing.exception)
 
 
-def test_a_folder_without_checkpoints_is_told(tmp_path: Path) -> None:
+def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path) -> None:
     assert "there is no checkpoint in" in str(run(tmp_path / "nothing").exception)
 
 
-def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_shown(folder: Path) -> None:
+def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_is_shown(folder: Path) -> None:
     LocalStorage(folder).write("chk-000009/manifest.json", b"{")
     result = run(folder)
     assert "warning: checkpoint 9 is damaged" in result.output
     assert "checkpoint 7 of" in result.output
 
 
-def test_a_damaged_file_is_told_though_no_values_are_shown(folder: Path) -> None:
-    checkpoint(folder, 8, {"count": KeyedState({"seen": {None: {"ann": 4}}})})
+def test_a_damaged_file_is_reported_even_if_no_values_are_shown(folder: Path) -> None:
+    store_checkpoint(folder, 8, {"count": KeyedState({"seen": {None: {"ann": 4}}})})
     storage = LocalStorage(folder)
     name = next(name for name in storage.list("chk-000008") if name.endswith(".state"))
     storage.write(name, storage.read(name)[:-1] + b"?")
@@ -182,35 +182,37 @@ class Busy(LocalStorage):
 
     def read(self, name: str) -> bytes:
         if name.startswith("chk-000007/") and name.endswith(".state"):
-            checkpoint(self.root, 8, {})
+            store_checkpoint(self.root, 8, {})
             for old in self.list("chk-000007"):
                 self.delete(old)
         return super().read(name)
 
 
-def test_a_checkpoint_that_goes_while_it_is_looked_at_is_not_called_damaged(folder: Path) -> None:
+def test_a_checkpoint_that_is_deleted_while_it_is_read_is_not_reported_as_damaged(folder: Path) -> None:
     manifest, damaged = opened(Busy(folder), str(folder))
     assert (manifest.checkpoint, damaged) == (8, [])
 
 
-def test_a_value_whose_class_is_not_at_hand_is_told_with_advice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_value_with_a_missing_class_says_what_to_do(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delitem(globals(), "Visit")
     error = run(folder, "--values").exception
     assert isinstance(error, ManifestError)
     assert "PYTHONPATH" in str(error)
 
 
-def test_changes_are_laid_over_what_they_build_on(tmp_path: Path) -> None:
+def test_changes_are_applied_to_the_state_that_they_build_on(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
-    checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
-    checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
+    store_checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
+    store_checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
     from tidegate.runners.streaming.checkpoint.manifest_json import loads
 
     first, second = (loads(storage.read(f"chk-00000{n}/manifest.json")) for n in (1, 2))
-    own, base = second.tasks[1].handle, first.tasks[1].handle
-    assert own is not None
+    changes, base = second.tasks[1].handle, first.tasks[1].handle
+    assert changes is not None
     assert base is not None
-    both = replace(second.tasks[1], handle=StateHandle((*own.files, *base.files[1:])))
+    both = replace(second.tasks[1], handle=StateHandle((*changes.files, *base.files[1:])))
     storage.write(second.name, dumps(replace(second, tasks=(second.tasks[0], both))))
     rows = [json.loads(line) for line in run(tmp_path, "--values").output.splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == [("ann", 1), ("bob", 2)]

@@ -39,7 +39,7 @@ def on_a_terminal(folder: Path, *args: str) -> str:
             stdout=subprocess.PIPE,
             stderr=terminal,
         )
-    said = b""
+    text = b""
     while True:
         try:
             part = os.read(ours, 1024)
@@ -47,18 +47,18 @@ def on_a_terminal(folder: Path, *args: str) -> str:
             break
         if not part:
             break
-        said += part
+        text += part
     os.close(ours)
     process.communicate(timeout=60)
-    assert process.returncode == 0, said
-    return said.decode().replace("\r", "")
+    assert process.returncode == 0, text
+    return text.decode().replace("\r", "")
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_a_run_on_a_terminal_says_how_it_ended(tmp_path: Path, runner: str) -> None:
+def test_a_run_on_a_terminal_ends_with_a_summary(tmp_path: Path, runner: str) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    said = on_a_terminal(tmp_path, "run", "script.py", "--runner", runner)
-    lines = said[said.index("numbers: done in") :].splitlines()
+    text = on_a_terminal(tmp_path, "run", "script.py", "--runner", runner)
+    lines = text[text.index("numbers: done in") :].splitlines()
     assert re.fullmatch(r"numbers: done in \d+\.\d s, 4 elements in", lines[0])
     assert lines[1:] == [
         "  wrote 3 elements to out/good-00000-of-00001 (WriteToText/Write)",
@@ -66,7 +66,7 @@ def test_a_run_on_a_terminal_says_how_it_ended(tmp_path: Path, runner: str) -> N
     ]
 
 
-def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path: Path) -> None:
+def test_no_summary_is_printed_with_progress_off_or_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
     assert on_a_terminal(tmp_path, "run", "script.py", "--progress", "off") == ""
     done = subprocess.run(
@@ -80,7 +80,7 @@ def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path
     assert done.stderr == ""
 
 
-def told_at_the_end(folder: Path, *flags: str) -> list[str]:
+def stderr_lines(folder: Path, *flags: str) -> list[str]:
     """Run the command with a pipe as stderr and `--progress on`, and return its text."""
     done = subprocess.run(
         [sys.executable, "-m", "tidegate", "run", "script.py", "--progress", "on", *flags],
@@ -94,9 +94,9 @@ def told_at_the_end(folder: Path, *flags: str) -> list[str]:
     return done.stderr.splitlines()
 
 
-def test_progress_that_is_asked_for_ends_with_the_summary_in_a_file_too(tmp_path: Path) -> None:
+def test_requested_progress_ends_with_the_summary_even_without_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    progress_line, *lines = told_at_the_end(tmp_path)
+    progress_line, *lines = stderr_lines(tmp_path)
     assert progress_line.startswith("numbers: 0:0")
     assert lines[0].startswith("numbers: done in ")
     assert lines[1:] == [
@@ -119,9 +119,9 @@ with tg.Pipeline(name="days") as p:
 @pytest.mark.parametrize(
     "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
 )
-def test_the_summary_names_files_that_are_there(tmp_path: Path, runner: str) -> None:
+def test_the_summary_names_existing_files(tmp_path: Path, runner: str) -> None:
     (tmp_path / "script.py").write_text(WINDOWS)
-    lines = told_at_the_end(tmp_path, "--runner", runner)
+    lines = stderr_lines(tmp_path, "--runner", runner)
     by_day, long = lines[-2:]
     found = re.fullmatch(r"  wrote 4 elements to (\d+) files, such as (\S+) \(by day/.*\)", by_day)
     assert found is not None, lines
@@ -134,15 +134,15 @@ def test_the_summary_names_files_that_are_there(tmp_path: Path, runner: str) -> 
     assert len(long) < 200
 
 
-def test_the_summary_of_a_stream_names_a_file_of_all_that_its_checkpoints_have_committed(tmp_path: Path) -> None:
+def test_the_summary_of_a_stream_counts_all_files_that_checkpoints_have_committed(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import tidegate as tg\n\n"
         "with tg.Pipeline(name='live') as p:\n"
         "    ticks = p | tg.PeriodicImpulse(0.01) | tg.WindowInto(tg.FixedWindows(0.25)) | 'text' >> tg.Map(str)\n"
         "    ticks | tg.io.WriteToText('out/{window:%H%M%S.%f}')\n"
     )
-    kept = ["--checkpoint_dir", "kept", "--checkpoint_interval", "200ms", "--run_for", "2s"]
-    lines = told_at_the_end(tmp_path, "--runner", "streaming", *kept)
+    flags = ["--checkpoint_dir", "checkpoints", "--checkpoint_interval", "200ms", "--run_for", "2s"]
+    lines = stderr_lines(tmp_path, "--runner", "streaming", *flags)
     found = re.fullmatch(r"  wrote \d+ elements to (\d+) files, such as (\S+) \(.*\)", lines[-1])
     assert found is not None, lines
     files = [path for path in tmp_path.glob("out/*") if path.is_file()]
@@ -150,13 +150,13 @@ def test_the_summary_of_a_stream_names_a_file_of_all_that_its_checkpoints_have_c
     assert (tmp_path / found[2]) in files
 
 
-def look(number: int) -> int:
-    """Sample as the thread of a display does, while a step is working."""
+def sample_profile(number: int) -> int:
+    """Take a sample while a step is working, as the thread of a display does."""
     import threading
 
     from tidegate.cli import progress
 
-    thread = threading.Thread(target=vars(progress)["looking"])
+    thread = threading.Thread(target=vars(progress)["sampler"])
     thread.start()
     thread.join()
     return number
@@ -164,14 +164,20 @@ def look(number: int) -> int:
 
 def test_the_slow_step_is_found_inside_a_fused_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     profiler = StepProfiler()
-    monkeypatch.setattr(progress, "looking", profiler.sample, raising=False)  # found by import: functions are pickled
+    monkeypatch.setattr(progress, "sampler", profiler.sample, raising=False)  # found by import: functions are pickled
     p = tg.Pipeline()
-    _ = p | tg.Create(range(20)) | "quick" >> tg.Map(lambda x: x + 1) | "slow" >> tg.Map(look) | "last" >> tg.Map(str)
+    _ = (
+        p
+        | tg.Create(range(20))
+        | "quick" >> tg.Map(lambda x: x + 1)
+        | "slow" >> tg.Map(sample_profile)
+        | "last" >> tg.Map(str)
+    )
     p.run().wait_until_finish()
     assert profiler.slowest() == "'slow' (100%)"
 
 
-def test_whoever_waits_for_spark_is_told_that_it_starts(tmp_path: Path) -> None:
+def test_the_start_of_spark_is_reported(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
         "import tidegate as tg\nfrom tidegate.runners.spark import SparkRunner\n"
         "p = tg.Pipeline()\np | tg.Create([1]) | tg.Map(print)\n"
