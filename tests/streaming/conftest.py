@@ -16,11 +16,11 @@ from tests.support.streaming.small_filesystem import SmallFilesystem, mount_smal
 def begin(tmp_path: Path) -> Iterator[type[KillableRun]]:
     victims: list[KillableRun] = []
 
-    def start(*flags: str, in_the_way: int | None = None, **how: object) -> KillableRun:
-        if in_the_way is not None:  # a file where a checkpoint's folder would be
+    def start(*flags: str, blocked_checkpoint: int | None = None, **parameters: object) -> KillableRun:
+        if blocked_checkpoint is not None:  # a file where a checkpoint's folder would be
             (tmp_path / "checkpoints").mkdir()
-            (tmp_path / "checkpoints" / f"chk-{in_the_way:06}").touch()
-        victims.append(KillableRun(Run(str(tmp_path), **how), list(flags)))  # type: ignore[arg-type]
+            (tmp_path / "checkpoints" / f"chk-{blocked_checkpoint:06}").touch()
+        victims.append(KillableRun(Run(str(tmp_path), **parameters), list(flags)))  # type: ignore[arg-type]
         return victims[-1]
 
     yield start  # type: ignore[misc]

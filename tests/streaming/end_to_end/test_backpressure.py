@@ -1,6 +1,6 @@
-"""A slow sink behind a fast source: the source is held back, memory stays flat, and metrics say who is to blame.
+"""A slow sink behind a fast source: backpressure stops the source, memory stays flat, and metrics show the bottleneck.
 
-`--streaming-seconds` says for how long.
+`--streaming-seconds` sets the duration.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 
-TOGETHER = 1000.0
-"""Records a second that all tasks of the sink take."""
+SINK_RATE = 1000.0
+"""The number of records per second that all tasks of the sink accept together."""
 WORKERS = 2
 
 
 @dataclass(frozen=True)
 class Flood(Source[Any]):
-    """Numbers, far more than a million a second if somebody takes them."""
+    """Numbers, far more than a million per second without backpressure."""
 
     batch: int
 
@@ -60,8 +60,8 @@ class _FloodReader(Reader[Any]):
 
 
 @dataclass(frozen=True)
-class Slow(Sink[Any]):
-    """Takes its time over each record."""
+class SlowSink(Sink[Any]):
+    """Accepts records at a limited rate."""
 
     folder: str
 
@@ -83,7 +83,7 @@ class _SlowAttempt(Attempt[Any]):
         self._sequence = 0
 
     def write(self, values: Sequence[Any]) -> None:
-        time.sleep(len(values) * WORKERS / TOGETHER)
+        time.sleep(len(values) * WORKERS / SINK_RATE)
         self._lines += [f"{part} {number}" for part, number in values]
 
     def prepare(self) -> list[Committable]:
@@ -95,7 +95,7 @@ class _SlowAttempt(Attempt[Any]):
 
 
 def resident(pid: int) -> int:
-    """The memory of a process, in kB; 0 if it is no more."""
+    """The memory of a process, in kB; 0 if it has exited."""
     try:
         return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0])
     except (OSError, IndexError):
@@ -103,24 +103,24 @@ def resident(pid: int) -> int:
 
 
 @dataclass
-class Watched:
+class RunRecord:
     """A record of a run: the lines of its metrics file, and the peak memory (kB) of each worker in each second."""
 
     metrics: list[dict[str, Any]]
     memory: list[int]
 
 
-def watch(result: Any, pipe: int, seconds: float) -> Watched:
-    """Look at the metrics as they come, and at memory with each, until so many seconds of them have been seen."""
-    watched, left, began = Watched([], []), "", time.monotonic()
+def watch(result: Any, pipe: int, seconds: float) -> RunRecord:
+    """Record the metrics of `seconds` seconds as they arrive, and the memory at each arrival."""
+    record, rest, began = RunRecord([], []), "", time.monotonic()
     while time.monotonic() - began < seconds:
         if not select.select([pipe], [], [], 1.0)[0]:
             continue
-        *lines, left = (left + os.read(pipe, 1 << 16).decode()).split("\n")
-        watched.metrics += [json.loads(line) for line in lines]
+        *lines, rest = (rest + os.read(pipe, 1 << 16).decode()).split("\n")
+        record.metrics += [json.loads(line) for line in lines]
         workers = [pid for job in child_pids(os.getpid()) for pid in child_pids(job)]
-        watched.memory.append(max(map(resident, workers), default=0))
-    return watched
+        record.memory.append(max(map(resident, workers), default=0))
+    return record
 
 
 @pytest.fixture
@@ -131,33 +131,35 @@ def pipe(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
-def test_a_slow_sink_holds_a_fast_source_back(pipe: int, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_backpressure_of_a_slow_sink_reaches_a_fast_source(
+    pipe: int, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     seconds: float = request.config.getoption("--streaming-seconds")
     flags = ["--workers", str(WORKERS), "--metrics_file", str(tmp_path / "metrics"), "--metrics_interval", "0.25"]
-    # Small blocks, so that a checkpoint and the end need not wait for a minute's work that is under way.
+    # Small blocks, so that checkpoints and the end of the job wait for little data in flight.
     flags += ["--buffer_timeout", "0", "--checkpoint_interval", "1"]
     p = tg.Pipeline(options=["--runner", "streaming", *flags])
-    _ = p | "flood" >> tg.Read(Flood(100)) | "spread" >> tg.Reshuffle() | "slow" >> tg.Write(Slow(str(tmp_path)))
+    _ = p | "flood" >> tg.Read(Flood(100)) | "spread" >> tg.Reshuffle() | "slow" >> tg.Write(SlowSink(str(tmp_path)))
     result: Any = p.run()
-    watched = watch(result, pipe, seconds)
+    record = watch(result, pipe, seconds)
     result.stop(drain=True)
     assert result.wait_until_finish() is tg.PipelineState.DONE
 
     written = [line for path in tmp_path.glob("*.committed") for line in path.read_text().splitlines()]
     read = result.metrics().counter("elements_out", step="flood")
     assert len(written) == len(set(written)) == read
-    assert read < 3 * TOGETHER * (seconds + 5), "the source was not held back"
+    assert read < 3 * SINK_RATE * (seconds + 5), "the source was not backpressured"
 
-    settled = watched.memory[len(watched.memory) // 4 :]
-    early, late = settled[: len(settled) // 2], settled[len(settled) // 2 :]
-    assert max(late) < max(early) + 8 * 1024, f"memory grows: {watched.memory}"
+    warmed_up = record.memory[len(record.memory) // 4 :]
+    early, late = warmed_up[: len(warmed_up) // 2], warmed_up[len(warmed_up) // 2 :]
+    assert max(late) < max(early) + 8 * 1024, f"memory grows: {record.memory}"
 
     by_step: dict[str, list[dict[str, Any]]] = {}
-    for line in watched.metrics:
+    for line in record.metrics:
         if line["kind"] == "task":
             by_step.setdefault(line["steps"][-1], []).append(line)
-    halfway = {step: lines[len(lines) // 2 :] for step, lines in by_step.items()}
-    assert mean(line["backpressured"] for line in halfway["flood"]) > 0.5
-    assert mean(line["busy"] for line in halfway["flood"]) < 0.2
-    assert mean(line["busy"] for line in halfway["slow"]) > 0.8
-    assert max(line["backpressured"] for line in halfway["slow"]) < 0.05
+    second_half = {step: lines[len(lines) // 2 :] for step, lines in by_step.items()}
+    assert mean(line["backpressured"] for line in second_half["flood"]) > 0.5
+    assert mean(line["busy"] for line in second_half["flood"]) < 0.2
+    assert mean(line["busy"] for line in second_half["slow"]) > 0.8
+    assert max(line["backpressured"] for line in second_half["slow"]) < 0.05

@@ -27,7 +27,7 @@ CAPACITY = 10
 
 
 class _NumbersReader(Reader[int]):
-    """Numbers in small batches, then silence: the job goes on until it is drained."""
+    """Reads numbers in small batches, and then none: the job runs until it is drained."""
 
     def __init__(self, part: int, next: int, wait: float) -> None:
         self.part = part
@@ -47,7 +47,7 @@ class _NumbersReader(Reader[int]):
 
 @dataclass(frozen=True)
 class Numbers(Source[int]):
-    """Two splits. `wait`: how often (s) each is read after its last number."""
+    """Two splits. `wait`: the interval (s) at which each is polled after its last number."""
 
     wait: float = 0.02
 
@@ -62,7 +62,7 @@ class Numbers(Source[int]):
         return _NumbersReader(split.payload, position or 0, self.wait)
 
 
-def called(server: str, ordered: bool) -> Any:
+def calling_step(server: str, ordered: bool) -> Any:
     async def call(number: int) -> str:
         return f"{number} {await ask(server, os.getpid(), number)}"
 
@@ -74,7 +74,7 @@ def pipeline(server: str, folder: Path, *, ordered: bool) -> tg.Pipeline:
     _ = (
         p
         | "numbers" >> tg.Read(Numbers())
-        | "call" >> called(server, ordered)
+        | "call" >> calling_step(server, ordered)
         | "write" >> tg.io.WriteToText(str(folder / "out" / "part"))
     )
     return p
@@ -82,21 +82,21 @@ def pipeline(server: str, folder: Path, *, ordered: bool) -> tg.Pipeline:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[CallServer]:
-    opened = CallServer(tmp_path)
-    yield opened
-    opened.close()
+    started = CallServer(tmp_path)
+    yield started
+    started.close()
 
 
 def workers_of(job: JobClient) -> list[int]:
     return child_pids(job._process.pid)
 
 
-def written(folder: Path) -> list[str]:
+def output_lines(folder: Path) -> list[str]:
     return sorted(line for path in (folder / "out").glob("part*") for line in path.read_text().splitlines())
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_calls_in_flight_are_made_again_after_a_kill_and_every_result_comes_once(
+def test_calls_in_flight_are_repeated_after_a_kill_and_each_result_is_written_once(
     tmp_path: Path, server: CallServer, ordered: bool
 ) -> None:
     reports = ReportLog()
@@ -108,15 +108,15 @@ def test_calls_in_flight_are_made_again_after_a_kill_and_every_result_comes_once
         follow_until(job, lambda: len(reports.checkpoints) >= before + 3)  # while no call returns
         first = server.calls()
         assert len(first) == 2 * CAPACITY
-        assert server.most == CAPACITY
+        assert server.max_in_flight == CAPACITY
         killed = workers_of(job)
         for pid in killed:
-            with suppress(ProcessLookupError):  # the job kills the others itself
+            with suppress(ProcessLookupError):  # the job kills the others when it notices
                 os.kill(pid, signal.SIGKILL)
         follow_until(job, lambda: len(server.calls()) >= 4 * CAPACITY)
-        again = server.calls()[len(first) :]
-        assert Counter(number for _, number in again) == Counter(number for _, number in first)
-        assert {pid for pid, _ in again}.isdisjoint({pid for pid, _ in first})
+        repeated = server.calls()[len(first) :]
+        assert Counter(number for _, number in repeated) == Counter(number for _, number in first)
+        assert {pid for pid, _ in repeated}.isdisjoint({pid for pid, _ in first})
         server.release()
         follow_until(job, lambda: len({number for _, number in server.calls()}) == 2 * NUMBERS)
         job.send(coordinator_io.StopJob(drain=True))
@@ -124,11 +124,11 @@ def test_calls_in_flight_are_made_again_after_a_kill_and_every_result_comes_once
         assert job.error is None
     finally:
         job.kill()
-    assert written(tmp_path) == sorted(f"{n} {2 * n}" for n in range(2 * NUMBERS))
+    assert output_lines(tmp_path) == sorted(f"{n} {2 * n}" for n in range(2 * NUMBERS))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_job_that_is_stopped_with_calls_in_flight_goes_on_with_other_workers(
+def test_a_job_that_is_stopped_with_calls_in_flight_resumes_with_another_number_of_workers(
     tmp_path: Path, server: CallServer, workers: int
 ) -> None:
     reports = ReportLog()
@@ -141,7 +141,7 @@ def test_a_job_that_is_stopped_with_calls_in_flight_goes_on_with_other_workers(
         assert job.error is None
     finally:
         job.kill()
-    assert written(tmp_path) == []
+    assert output_lines(tmp_path) == []
     first = len(server.calls())
     server.release()
     job = start_job(pipeline(server.path, tmp_path, ordered=False), *flags, f"--workers={workers}", on_report=reports)
@@ -153,5 +153,5 @@ def test_a_job_that_is_stopped_with_calls_in_flight_goes_on_with_other_workers(
         in_flight = sum(n for key, n in job.metrics.counters.items() if key.name == "calls_in_flight")
     finally:
         job.kill()
-    assert written(tmp_path) == sorted(f"{n} {2 * n}" for n in range(2 * NUMBERS))
+    assert output_lines(tmp_path) == sorted(f"{n} {2 * n}" for n in range(2 * NUMBERS))
     assert in_flight == 0

@@ -1,4 +1,4 @@
-"""A folder that is followed while workers are killed and their number changes: each line comes once."""
+"""A folder is followed while processes are killed and the number of workers changes: each line is written once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def pipeline(options: Options) -> tg.Pipeline:
 
 
 class Follower:
-    """A job that follows a folder, and the files that have been put there."""
+    """A job that follows a folder, and the lines that have been added to it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -64,35 +64,35 @@ class Follower:
             *("--input", str(self.input), "--output", f"{self.folder}/{output}", *flags),
         ]
         call = "import sys; from tidegate.cli import main; sys.exit(main())"
-        with open(self.folder / "said", "a") as said:
+        with open(self.folder / "stderr", "a") as stderr:
             self.command = subprocess.Popen(
                 [sys.executable, "-c", call, "run", str(self.folder / "follow.py"), *options],
-                stderr=said,
+                stderr=stderr,
                 text=True,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
 
     @property
-    def said(self) -> str:
-        return (self.folder / "said").read_text()
+    def stderr(self) -> str:
+        return (self.folder / "stderr").read_text()
 
     def add(self, name: str, count: int = 7, *, open_end: bool = False) -> None:
         lines = [f"{name}-{n}" for n in range(count)]
         self.expected += lines
         add_file(self.input, name, [*lines, WAIT] if open_end else lines)
 
-    def written(self) -> list[str]:
+    def output_lines(self) -> list[str]:
         """All lines of the files that are visible."""
         files = self.folder.glob("out*/part-*")
         return sorted(line for path in files for line in path.read_text().splitlines())
 
-    def wait_until_written(self, line: str) -> None:
+    def wait_for_line(self, line: str) -> None:
         deadline, pause = time.monotonic() + TIMEOUT, threading.Event()
-        while line not in self.written():
+        while line not in self.output_lines():
             assert self.command is not None
-            assert self.command.poll() is None, self.said[-3000:]
-            assert time.monotonic() < deadline, self.said[-3000:]
+            assert self.command.poll() is None, self.stderr[-3000:]
+            assert time.monotonic() < deadline, self.stderr[-3000:]
             pause.wait(0.05)
 
     def kill(self, chance: random.Random) -> None:
@@ -109,17 +109,17 @@ class Follower:
                 continue
 
     def interrupt(self) -> None:
-        """Ctrl-C: the job stops with a checkpoint."""
+        """Send Ctrl-C: the job stops with a checkpoint."""
         assert self.command is not None
         os.killpg(self.command.pid, signal.SIGINT)
-        assert self.command.wait(TIMEOUT) == 0, self.said[-3000:]
+        assert self.command.wait(TIMEOUT) == 0, self.stderr[-3000:]
 
     def finish(self) -> None:
-        """Let the job end, and check that each line came once."""
+        """Let the job finish, and check that each line was written once."""
         add_file(self.input, END, [])
         assert self.command is not None
-        assert self.command.wait(TIMEOUT) == 0, self.said[-3000:]
-        assert self.written() == sorted(self.expected)
+        assert self.command.wait(TIMEOUT) == 0, self.stderr[-3000:]
+        assert self.output_lines() == sorted(self.expected)
 
     def close(self) -> None:
         if self.command is not None and self.command.poll() is None:
@@ -138,55 +138,55 @@ def follower(tmp_path: Path) -> Iterator[Follower]:
     made.close()
 
 
-def test_each_line_of_a_followed_folder_comes_once_whatever_is_killed(
+def test_each_line_of_a_followed_folder_is_written_once_under_kills(
     follower: Follower, request: pytest.FixtureRequest
 ) -> None:
     chance = random.Random(f"{request.config.getoption('--streaming-seed')} discovery")
     follower.add("file-000")
     follower.start("--workers", "2")
-    follower.wait_until_written("file-000-6")
+    follower.wait_for_line("file-000-6")
     for n in range(request.config.getoption("--streaming-kills")):
         for part in range(3):
             follower.add(f"file-{n + 1:03}-{part}")
         if chance.random() < 0.5:
-            follower.wait_until_written(f"file-{n + 1:03}-0-0")
+            follower.wait_for_line(f"file-{n + 1:03}-0-0")
         follower.kill(chance)
         if n % 3 == 2:
-            follower.wait_until_written(f"file-{n + 1:03}-2-6")
+            follower.wait_for_line(f"file-{n + 1:03}-2-6")
     follower.finish()
-    assert "state=restarting" in follower.said
+    assert "state=restarting" in follower.stderr
 
 
-def test_a_followed_folder_is_read_on_by_another_number_of_workers(follower: Follower) -> None:
+def test_a_job_that_follows_a_folder_resumes_with_another_number_of_workers(follower: Follower) -> None:
     follower.add("file-0")
     follower.start("--workers", "1")
-    follower.wait_until_written("file-0-6")
+    follower.wait_for_line("file-0-6")
     follower.interrupt()
     follower.add("file-1")
     follower.start("--workers", "3")
-    follower.wait_until_written("file-1-6")
+    follower.wait_for_line("file-1-6")
     follower.interrupt()
     follower.add("file-2")
     follower.start("--workers", "2")
-    follower.wait_until_written("file-2-6")
+    follower.wait_for_line("file-2-6")
     follower.finish()
 
 
-def test_a_position_that_is_lost_is_refused_by_the_next_run(follower: Follower) -> None:
+def test_a_lost_position_is_an_error_of_the_next_run(follower: Follower) -> None:
     follower.add("file-0", open_end=True)
     follower.start("--workers", "1", "--restart_strategy", "none")
-    follower.wait_until_written("file-0-6")
+    follower.wait_for_line("file-0-6")
     follower.interrupt()
     add_file(follower.input, ".gone-file-0", [])
     follower.start("--workers", "1", "--restart_strategy", "none")
     assert follower.command is not None
     assert follower.command.wait(TIMEOUT) != 0
-    assert "file-0: line 7 is not there any more" in follower.said
-    assert "in step 'follow'" in follower.said
+    assert "file-0: line 7 is not there any more" in follower.stderr
+    assert "in step 'follow'" in follower.stderr
 
 
-def test_a_savepoint_has_the_state_of_the_enumerator(follower: Follower) -> None:
-    """The job from the savepoint writes elsewhere, and reads only what the first one had not read."""
+def test_a_savepoint_contains_the_state_of_the_enumerator(follower: Follower) -> None:
+    """The job that starts from the savepoint writes to another folder, and reads only new lines."""
     pipeline = tg.Pipeline(
         options=["--runner", "streaming", "--workers", "1", "--checkpoint_interval", "0.1"], name="follow"
     )
@@ -196,7 +196,7 @@ def test_a_savepoint_has_the_state_of_the_enumerator(follower: Follower) -> None
     savepoint = f"{follower.folder}/savepoint"
     result: Any = pipeline.run()
     deadline, pause = time.monotonic() + TIMEOUT, threading.Event()
-    while "file-0-6" not in follower.written():
+    while "file-0-6" not in follower.output_lines():
         assert time.monotonic() < deadline
         pause.wait(0.05)
     result.stop(drain=False, savepoint=savepoint)

@@ -1,4 +1,4 @@
-"""Timers that go on after the end of input: whoever stops the run does not wait for all of them."""
+"""Timers that continue after the end of input: stopping the run does not wait for all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENDLESS = 10**12
 
 
 class Ticking(tg.DoFn):
-    """Ticks on each second; tells by a pipe when it has ticked a hundred times, and leaves a file when it is closed."""
+    """Ticks on each second; writes to a pipe after a hundred ticks, and creates a file when it is closed."""
 
     def __init__(self, folder: Path) -> None:
         self.pipe, self.closed = folder / "pipe", folder / "closed"
@@ -39,7 +39,7 @@ class Ticking(tg.DoFn):
         self.closed.touch()
 
 
-def begun(folder: Path, *flags: str) -> tg.PipelineResult:
+def begin_run(folder: Path, *flags: str) -> tg.PipelineResult:
     """A run with a live source that ends by itself."""
     pipeline = tg.Pipeline(options=list(flags))
     instants = pipeline | tg.PeriodicImpulse(60, start=0, stop=120)
@@ -48,26 +48,26 @@ def begun(folder: Path, *flags: str) -> tg.PipelineResult:
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
-def test_cancelling_a_run_acts_between_two_timers(tmp_path: Path, runner: str) -> None:
+def test_cancelling_a_run_takes_effect_between_two_timers(tmp_path: Path, runner: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    own = ["--workers", "1"] if runner == "streaming" else []
-    result = begun(tmp_path, "--runner", runner, "--max_end_timers", str(ENDLESS), *own)
+    workers = ["--workers", "1"] if runner == "streaming" else []
+    result = begin_run(tmp_path, "--runner", runner, "--max_end_timers", str(ENDLESS), *workers)
     assert (tmp_path / "pipe").read_text() == "ticking"
     assert result.cancel() is PipelineState.CANCELLED
-    assert (tmp_path / "closed").exists()  # it was closed, and not killed
+    assert (tmp_path / "closed").exists()  # it was closed rather than killed
 
 
-def test_a_stop_takes_its_checkpoint_between_two_timers_and_the_next_run_goes_on_there(tmp_path: Path) -> None:
+def test_a_stop_takes_its_checkpoint_between_two_timers_from_which_the_next_run_resumes(tmp_path: Path) -> None:
     from tidegate.runners.streaming.result import StreamingResult
 
     os.mkfifo(tmp_path / "pipe")
     flags = ["--runner", "streaming", "--workers", "1", "--checkpoint_dir", str(tmp_path / "checkpoints")]
-    result = begun(tmp_path, *flags, "--max_end_timers", str(ENDLESS))
+    result = begin_run(tmp_path, *flags, "--max_end_timers", str(ENDLESS))
     assert isinstance(result, StreamingResult)
     assert (tmp_path / "pipe").read_text() == "ticking"
     result.stop()
     assert result.wait_until_finish() is PipelineState.DONE
-    # A hundred timers and more have fired: none is left of the ten that may.
-    again = begun(tmp_path, *flags, "--max_end_timers", "10")
-    assert again.wait_until_finish() is PipelineState.DONE
-    assert again.metrics().counter("dropped_timers") == 1
+    # More than ten timers have fired before the stop, so that the next run may fire none.
+    second = begin_run(tmp_path, *flags, "--max_end_timers", "10")
+    assert second.wait_until_finish() is PipelineState.DONE
+    assert second.metrics().counter("dropped_timers") == 1

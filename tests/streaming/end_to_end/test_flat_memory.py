@@ -1,7 +1,7 @@
-"""However long a stream goes on, nothing of what is over stays in memory: not in the worker, nor in the job's process.
+"""A stream of any duration does not accumulate memory, neither in the worker nor in the job's process.
 
-Garbage is not collected meanwhile: what only the collector could free piles up in a long run, since a collection of
-everything is rare where there is much state.
+The garbage collector is off meanwhile: objects in reference cycles pile up in a long run, since full collections are
+rare where there is much state.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 KEYS = 50
-A_SECOND = 100
-"""Elements."""
+ELEMENTS_PER_SECOND = 100
 FULL_EVERY = 3
 PERIOD = 4 * FULL_EVERY
-"""Checkpoints, one a second: after so many of them all that stays of them is as it was, however little they hold."""
+"""The number of checkpoints (one per second) after which all files and tables of checkpoints have been replaced."""
 PERIODS = 4
-MOST_KEPT = 6 << 10
-"""Bytes that may be there more after each period: numbers get longer, and dicts have room to spare."""
+MAX_GROWTH = 6 << 10
+"""The growth (bytes) allowed per period: numbers get longer, and dicts have spare room."""
 
 
 @dataclass(frozen=True)
 class Steady(Source[Any]):
-    """`(key, number)`, so many each second of the clock, of the same few keys for ever."""
+    """`(key, number)` without end, with the same few keys: a fixed number of elements in each second of the clock."""
 
     @property
     def bounded(self) -> bool:
@@ -59,7 +58,7 @@ class _SteadyReader(Reader[Any]):
         if now < self._until:
             return Batch(Block([], 0), watermark=now, wait=(self._until - now) / SECOND)
         self._until = now + SECOND
-        first, self._at = self._at, self._at + A_SECOND
+        first, self._at = self._at, self._at + ELEMENTS_PER_SECOND
         return Batch(Block([(n % KEYS, n % 7) for n in range(first, self._at)], now), watermark=now)
 
     def position(self) -> Position:
@@ -72,20 +71,20 @@ SET = tg.SetStateSpec("set")
 MAP = tg.MapStateSpec("map")
 LIST = tg.OrderedListStateSpec("list")
 SUM = tg.CombiningStateSpec("sum", sum)
-MORTAL = tg.ValueStateSpec("mortal", ttl=0.5)
+EXPIRING = tg.ValueStateSpec("expiring", ttl=0.5)
 DUE = tg.EventTimer("due")
 LATER = tg.EventTimer("later")
 SOON = tg.ProcessingTimer("soon")
 
 
-class Rewriting(tg.DoFn):
+class RewritesState(tg.DoFn):
     def process(self, pair: Any, value: Any = tg.DoFn.StateParam(VALUE)) -> Iterator[Any]:
         value.write((value.read() or 0) + pair[1])
         yield pair
 
 
-class Clearing(tg.DoFn):
-    """Takes everything out again and again, and puts it back."""
+class ClearsState(tg.DoFn):
+    """Clears all cells and fills them again, for each element."""
 
     def process(
         self,
@@ -109,8 +108,8 @@ class Clearing(tg.DoFn):
         yield pair
 
 
-class Waking(tg.DoFn):
-    """Moves one timer for ever, and has others fire."""
+class SetsTimers(tg.DoFn):
+    """Keeps moving one timer, and lets others fire."""
 
     def process(
         self,
@@ -118,12 +117,12 @@ class Waking(tg.DoFn):
         at: Any = tg.DoFn.TimestampParam,
         now: Any = tg.DoFn.ProcessingTimeParam,
         value: Any = tg.DoFn.StateParam(VALUE),
-        mortal: Any = tg.DoFn.StateParam(MORTAL),
+        expiring: Any = tg.DoFn.StateParam(EXPIRING),
         due: Any = tg.DoFn.TimerParam(DUE),
         later: Any = tg.DoFn.TimerParam(LATER),
         soon: Any = tg.DoFn.TimerParam(SOON),
     ) -> Iterator[Any]:
-        mortal.write(pair[1])
+        expiring.write(pair[1])
         due.set(at + 1.5)
         later.set(at + 3600, output_timestamp=at + 3600)
         soon.set(now + 0.25)
@@ -144,7 +143,7 @@ class Waking(tg.DoFn):
         yield key, 0
 
 
-class Expiring(tg.DoFn):
+class ExpiresWindows(tg.DoFn):
     def process(
         self,
         pair: Any,
@@ -168,11 +167,11 @@ class Expiring(tg.DoFn):
 Step = Callable[[Any], Any]
 
 
-def often(windows: Any, trigger: Any, accumulation: Any, lateness: float = 0) -> Any:
+def with_trigger(windows: Any, trigger: Any, accumulation: Any, lateness: float = 0) -> Any:
     return tg.WindowInto(windows, trigger=trigger, accumulation=accumulation, allowed_lateness=lateness)
 
 
-def beside_itself(pairs: Any) -> Any:
+def with_own_sums(pairs: Any) -> Any:
     view = tg.AsDict(pairs | tg.WindowInto(tg.FixedWindows(2)) | "per key" >> tg.CombinePerKey(sum))
     return pairs | tg.WindowInto(tg.FixedWindows(1)) | tg.Map(lambda pair, sums: (pair[0], len(sums)), sums=view)
 
@@ -183,33 +182,39 @@ def bursts(pairs: Any) -> Any:
 
 
 STEPS: dict[str, Step] = {
-    "nothing is kept": lambda pairs: pairs | tg.Map(lambda pair: pair),
-    "values are rewritten": lambda pairs: pairs | tg.ParDo(Rewriting()),
-    "state is taken out and put back": lambda pairs: pairs | tg.ParDo(Clearing()),
-    "timers are moved and fire": lambda pairs: pairs | tg.ParDo(Waking()),
-    "windows with state expire": lambda pairs: pairs | tg.WindowInto(tg.FixedWindows(2)) | tg.ParDo(Expiring()),
-    "state in windows that slide": lambda pairs: pairs | tg.WindowInto(tg.SlidingWindows(2, 1)) | tg.ParDo(Rewriting()),
+    "no state": lambda pairs: pairs | tg.Map(lambda pair: pair),
+    "rewritten values": lambda pairs: pairs | tg.ParDo(RewritesState()),
+    "cleared state": lambda pairs: pairs | tg.ParDo(ClearsState()),
+    "timers": lambda pairs: pairs | tg.ParDo(SetsTimers()),
+    "expiring windows": lambda pairs: pairs | tg.WindowInto(tg.FixedWindows(2)) | tg.ParDo(ExpiresWindows()),
+    "state in sliding windows": lambda pairs: (
+        pairs | tg.WindowInto(tg.SlidingWindows(2, 1)) | tg.ParDo(RewritesState())
+    ),
     "sums per window": lambda pairs: pairs | tg.WindowInto(tg.FixedWindows(2)) | tg.CombinePerKey(sum),
     "groups per window": lambda pairs: pairs | tg.WindowInto(tg.SlidingWindows(2, 1)) | tg.GroupByKey(),
     "panes of windows": lambda pairs: (
         pairs
-        | often(
+        | with_trigger(
             tg.FixedWindows(2), tg.AfterWatermark(early=tg.AfterCount(3), late=tg.AfterCount(1)), tg.ACCUMULATING, 1
         )
         | tg.GroupByKey()
     ),
-    "panes without end": lambda pairs: (
-        pairs | often(tg.GlobalWindows(), tg.Repeatedly(tg.AfterProcessingTime(0.25)), tg.DISCARDING) | tg.GroupByKey()
+    "panes of the global window": lambda pairs: (
+        pairs
+        | with_trigger(tg.GlobalWindows(), tg.Repeatedly(tg.AfterProcessingTime(0.25)), tg.DISCARDING)
+        | tg.GroupByKey()
     ),
     "sessions": lambda pairs: bursts(pairs) | tg.CombinePerKey(sum),
     "sessions with panes": lambda pairs: (
         pairs
         | tg.Filter(lambda pair: pair[1] < 2)
-        | often(tg.Sessions(0.5), tg.AfterWatermark(early=tg.AfterCount(2), late=tg.AfterCount(1)), tg.ACCUMULATING, 1)
+        | with_trigger(
+            tg.Sessions(0.5), tg.AfterWatermark(early=tg.AfterCount(2), late=tg.AfterCount(1)), tg.ACCUMULATING, 1
+        )
         | tg.GroupByKey()
     ),
-    "side inputs": beside_itself,
-    "doubles are dropped": lambda pairs: pairs | tg.DeduplicatePerKey(0.5, time="processing"),
+    "side inputs": with_own_sums,
+    "deduplication": lambda pairs: pairs | tg.DeduplicatePerKey(0.5, time="processing"),
 }
 
 
@@ -219,58 +224,61 @@ def settings(backend: str) -> Settings:
 
 
 @dataclass(frozen=True)
-class Grown:
-    """What there is more after some periods. `waste`: objects that nobody refers to but themselves; `objects` that are
-    in use; `kept`: bytes in use, the least of all periods, as some table may just have grown for good."""
+class Growth:
+    """The growth over some periods.
+
+    `waste`: objects only reachable through reference cycles. `objects` in use. `memory`: bytes in use, the minimum of
+    all periods, since a table may grow once for good.
+    """
 
     waste: int
     objects: int
-    kept: int
+    memory: int
 
 
-def grown(alone: InProcessJob) -> Grown:
-    """Let time pass without a collector, and look what there is more."""
+def growth_of(job: InProcessJob) -> Growth:
+    """Advance the clock without garbage collection, and measure the growth."""
     tracemalloc.start()
     try:
-        alone.advance(2 * PERIOD)
+        job.advance(2 * PERIOD)
         gc.collect()
         gc.disable()
-        objects, kept, waste = in_use(), [], 0
+        objects, memory, waste = objects_in_use(), [], 0
         for _ in range(PERIODS):
             before = tracemalloc.get_traced_memory()[0]
-            alone.advance(PERIOD)
-            waste += gc.collect() - PERIOD * of_a_manifest()
-            kept.append(tracemalloc.get_traced_memory()[0] - before)
-        return Grown(waste, in_use() - objects, min(kept))
+            job.advance(PERIOD)
+            waste += gc.collect() - PERIOD * cycles_of_json()
+            memory.append(tracemalloc.get_traced_memory()[0] - before)
+        return Growth(waste, objects_in_use() - objects, min(memory))
     finally:
         tracemalloc.stop()
         gc.enable()
 
 
-def in_use() -> int:
-    """How many objects there are, but for those of which a few thousand are kept at hand."""
+def objects_in_use() -> int:
+    """The number of objects, without PaneInfos, of which a few thousand are cached."""
     return sum(type(each) is not tg.PaneInfo for each in gc.get_objects())
 
 
-def of_a_manifest() -> int:
-    """How many objects the library leaves behind that writes manifests: its closures refer to each other."""
+def cycles_of_json() -> int:
+    """The number of objects in reference cycles that `json` leaves per manifest: its closures refer to each other."""
     json.dumps({"of": []}, indent=1)
     return gc.collect()
 
 
-KEEPING = ["nothing is kept", "state is taken out and put back", "timers are moved and fire", "panes of windows"]
+ON_ROCKSDB = ["no state", "cleared state", "timers", "panes of windows"]
 
 
 @pytest.mark.parametrize(
-    ("name", "backend"), [*((name, "memory") for name in STEPS), *((name, "rocksdb") for name in KEEPING)]
+    ("name", "backend"), [*((name, "memory") for name in STEPS), *((name, "rocksdb") for name in ON_ROCKSDB)]
 )
-def test_what_is_over_is_gone(name: str, backend: str, tmp_path: Path) -> None:
+def test_memory_does_not_grow(name: str, backend: str, tmp_path: Path) -> None:
     p = tg.Pipeline()
-    _ = STEPS[name](p | tg.Read(Steady())) | "out" >> tg.Map(lambda given: None)
-    alone = InProcessJob(p, tmp_path, settings(backend))
-    more = grown(alone)
-    assert alone.completed >= PERIODS * PERIOD
-    assert not alone.failed
-    assert more.waste < PERIODS
-    assert more.objects < PERIOD
-    assert more.kept < MOST_KEPT
+    _ = STEPS[name](p | tg.Read(Steady())) | "out" >> tg.Map(lambda element: None)
+    job = InProcessJob(p, tmp_path, settings(backend))
+    growth = growth_of(job)
+    assert job.completed >= PERIODS * PERIOD
+    assert not job.failed
+    assert growth.waste < PERIODS
+    assert growth.objects < PERIOD
+    assert growth.memory < MAX_GROWTH

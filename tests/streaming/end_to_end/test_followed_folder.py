@@ -41,7 +41,7 @@ if __name__ == "__main__":
 
 
 def put(folder: Path, number: int) -> None:
-    """A file of lines that are numbered over all files; it is whole when it appears."""
+    """Add a file atomically, with lines that are numbered across all files."""
     first = number * LINES
     (folder / f".{number}").write_text("".join(f"{n}\n" for n in range(first, first + LINES)))
     (folder / f".{number}").rename(folder / f"{number:04}.txt")
@@ -69,7 +69,7 @@ class Run:
         )
 
     def processes(self) -> list[int]:
-        """All processes below the client."""
+        """All descendants of the client."""
         found, pending = [], [self.client.pid]
         while pending:
             children = child_pids(pending.pop())
@@ -78,20 +78,20 @@ class Run:
         return found
 
     def kill_all(self) -> None:
-        below = self.processes()
+        descendants = self.processes()
         self.client.kill()
         self.client.wait()
-        for pid in below:
+        for pid in descendants:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        wait_for_exit(below)
+        wait_for_exit(descendants)
 
     def kill_one(self, chance: random.Random) -> None:
-        if below := self.processes():
+        if descendants := self.processes():
             try:
-                os.kill(chance.choice(below), signal.SIGKILL)
+                os.kill(chance.choice(descendants), signal.SIGKILL)
             except ProcessLookupError:
                 pass
 
@@ -101,7 +101,7 @@ class Run:
         self.log.close()
 
 
-def test_each_line_of_a_followed_folder_is_counted_once_whatever_is_killed(
+def test_each_line_of_a_followed_folder_is_counted_once_under_kills(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     kills: int = request.config.getoption("--streaming-kills")
@@ -115,16 +115,16 @@ def test_each_line_of_a_followed_folder_is_counted_once_whatever_is_killed(
     run = Run(tmp_path)
     pause = threading.Event()
     deadline = time.monotonic() + 2 * TIMEOUT
-    written = 5
+    added = 5
     try:
         for kill in range(kills):
             committed = len(lines_of(tmp_path / "out", "line"))
-            while len(lines_of(tmp_path / "out", "line")) == committed < written * LINES:
+            while len(lines_of(tmp_path / "out", "line")) == committed < added * LINES:
                 assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-3000:]
                 pause.wait(0.02)
             for _ in range(chance.randrange(1, 4)):
-                put(tmp_path / "in", written)
-                written += 1
+                put(tmp_path / "in", added)
+                added += 1
             pause.wait(chance.random() * 0.4)
             if kill % 2:
                 run.kill_one(chance)
@@ -134,10 +134,10 @@ def test_each_line_of_a_followed_folder_is_counted_once_whatever_is_killed(
             else:
                 run.kill_all()
                 run.start()
-        while written < FILES:
-            put(tmp_path / "in", written)
-            written += 1
-        while len(lines_of(tmp_path / "out", "line")) < written * LINES:
+        while added < FILES:
+            put(tmp_path / "in", added)
+            added += 1
+        while len(lines_of(tmp_path / "out", "line")) < added * LINES:
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-3000:]
             if run.client.poll() is not None:
                 run.start()
@@ -145,7 +145,7 @@ def test_each_line_of_a_followed_folder_is_counted_once_whatever_is_killed(
     finally:
         run.stop()
         run.kill_all()
-    assert sorted(map(int, lines_of(tmp_path / "out", "line"))) == list(range(written * LINES))
+    assert sorted(map(int, lines_of(tmp_path / "out", "line"))) == list(range(added * LINES))
     counts = sorted(lines_of(tmp_path / "out", "count"), key=lambda line: int(line.split()[0]))
     assert counts == [f"{window} {WINDOW}" for window in range(len(counts))]
     assert counts

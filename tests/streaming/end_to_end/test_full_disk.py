@@ -1,7 +1,7 @@
-"""A disk that has no room: what could not be written, where, and what to do is said; nothing is lost silently.
+"""A full disk: the error says what could not be written, where, and what to do; nothing is lost silently.
 
 A limit on the size of files stands for a full disk, and so does the device `/dev/full`; neither needs another user.
-What goes on after a disk was full has one of its own, which is filled.
+Tests of jobs that continue after a disk was full have a file system of their own, which they fill.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ LETTERS = "".join(chr(0x100 + n * 7919 % 0x5000) for n in range(20_000))
 
 
 @contextlib.contextmanager
-def files_of(size: int) -> Iterator[None]:
-    """Inside, this process can't write files that are larger (bytes)."""
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let this process write no file larger than `size` bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -59,17 +59,17 @@ def files_of(size: int) -> Iterator[None]:
 
 
 def limit(pids: Iterable[int], size: int | None) -> None:
-    """The same for other processes; None: no limit."""
+    """Limit the size of the files of other processes; None: no limit."""
     for pid in pids:
-        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
+        _, hard_limit = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard_limit if size is None else size, hard_limit))
 
 
-# -- what is said
+# -- messages
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_where_there_is_no_room_it_is_said_what_helps(number: int) -> None:
+def test_the_message_of_a_full_disk_says_what_to_do(number: int) -> None:
     error = OSError(number, "it is full", "/there/file")
     assert (
         write_failure(error, "another --flag")
@@ -77,25 +77,25 @@ def test_where_there_is_no_room_it_is_said_what_helps(number: int) -> None:
     )
 
 
-def test_of_a_file_that_is_moved_the_place_where_it_goes_is_named() -> None:
+def test_the_message_of_a_failed_move_names_the_target() -> None:
     error = OSError(errno.ENOSPC, "it is full", "/here/file", None, "/there/file")
     assert write_failure(error, "another --flag").startswith("it is full: /there/file; ")
 
 
-def test_other_errors_are_told_as_the_system_says_them() -> None:
+def test_other_errors_have_the_message_of_the_system() -> None:
     assert write_failure(OSError(errno.EACCES, "not yours", "/there"), "another --flag") == "not yours: /there"
     assert write_failure(OSError("no number"), "another --flag") == "no number"
     assert write_failure(TimeoutError("too late"), "another --flag") == "TimeoutError: too late"
 
 
-# -- each of those that write
+# -- each writer
 
 
 @pytest.mark.parametrize("create", [False, True])
-def test_a_store_names_the_file_that_has_no_room_and_leaves_nothing_there(tmp_path: Path, create: bool) -> None:
+def test_a_store_names_the_file_that_did_not_fit_and_removes_it(tmp_path: Path, create: bool) -> None:
     storage = LocalStorage(tmp_path)
     storage.write("chk-1/first", b"x")
-    with files_of(100), pytest.raises(OSError, match="File too large") as raised:
+    with file_size_limit(100), pytest.raises(OSError, match="File too large") as raised:
         (storage.create if create else storage.write)("chk-1/second", bytes(1000))
     assert raised.value.filename == str(tmp_path / "chk-1" / "second")
     assert [path.name for path in (tmp_path / "chk-1").iterdir()] == ["first"]
@@ -113,7 +113,9 @@ def outcome(capture: Capture) -> Any:
 
 
 @pytest.mark.parametrize(("device", "number"), [("/dev/full", errno.ENOSPC), ("/dev/null", errno.EINVAL)])
-def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, device: str, number: int) -> None:
+def test_the_error_of_a_child_that_cannot_write_or_flush_has_the_cause(
+    tmp_path: Path, device: str, number: int
+) -> None:
     (tmp_path / "part").symlink_to(device)
     with pytest.raises(OSError, match=str(tmp_path / "part")) as raised:
         outcome(child_that_writes_to(tmp_path / "part"))
@@ -121,34 +123,34 @@ def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, dev
     assert list(tmp_path.iterdir()) == []
 
 
-def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IncrementalWriter:
-    """A capture of ten slices of 1,000 bytes, of which each goes to disk."""
+def capture_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IncrementalWriter:
+    """A capture of ten slices of 1,000 bytes, each of which is written to disk at once."""
     monkeypatch.setattr(writers, "_LONG_FILE", 1)
     slices = ((bytes(1000), PIECE) for _ in range(10))
     return IncrementalWriter(slices, "chk-1/0", DirectFileStore(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
 
 
-def test_a_capture_goes_to_disk_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = in_slices(tmp_path, monkeypatch)
+def test_a_capture_is_written_to_disk_slice_by_slice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = capture_in_slices(tmp_path, monkeypatch)
     assert capture.poll() is None
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [1000]
-    ((name, size, check),) = outcome(capture)
+    ((name, size, checksum),) = outcome(capture)
     data = (tmp_path / "chk-1" / "0").read_bytes()
-    assert (name, size, check) == ("chk-1/0", len(data), crc32(data))
+    assert (name, size, checksum) == ("chk-1/0", len(data), crc32(data))
     assert data[:-END_SIZE] == bytes(10_000)
     assert read_end(data[-END_SIZE:]) == Written(crc32(bytes(10_000)), 10 * PIECE)
     assert [path.name for path in tmp_path.iterdir()] == ["chk-1"]
 
 
-def test_a_capture_that_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = in_slices(tmp_path, monkeypatch)
+def test_an_abandoned_capture_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = capture_in_slices(tmp_path, monkeypatch)
     assert capture.poll() is None
     capture.abandon()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_capture_whose_file_somebody_removes_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    capture = in_slices(tmp_path, monkeypatch)
+def test_a_capture_fails_when_its_file_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = capture_in_slices(tmp_path, monkeypatch)
     assert capture.poll() is None
     (part,) = tmp_path.iterdir()
     part.unlink()
@@ -157,17 +159,17 @@ def test_a_capture_whose_file_somebody_removes_fails(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_capture_that_has_no_room_names_its_file_and_leaves_nothing(
+def test_a_capture_on_a_full_disk_names_its_file_and_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    capture = in_slices(tmp_path, monkeypatch)
-    with files_of(2500), pytest.raises(OSError, match="File too large") as raised:
+    capture = capture_in_slices(tmp_path, monkeypatch)
+    with file_size_limit(2500), pytest.raises(OSError, match="File too large") as raised:
         outcome(capture)
     assert Path(raised.value.filename).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
+def test_the_error_of_a_killed_child_names_the_signal(tmp_path: Path) -> None:
     class Killed:
         def touched(self) -> None:
             return None
@@ -181,17 +183,17 @@ def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
         outcome(child)
 
 
-def test_a_result_between_regions_that_has_no_room_fails_with_the_place_and_the_flag(tmp_path: Path) -> None:
+def test_a_subpartition_on_a_full_disk_fails_with_its_path_and_the_flag(tmp_path: Path) -> None:
     (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
     writer = SubpartitionWriter(tmp_path, ID, 1)
-    told = f"No space left on device: {tmp_path}/run-3.1.0.1; .* another --temp_dir"
-    with pytest.raises(RunError, match=told):
+    message = f"No space left on device: {tmp_path}/run-3.1.0.1; .* another --temp_dir"
+    with pytest.raises(RunError, match=message):
         writer.write(Block([LETTERS]))
     writer.abandon()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_so_does_a_small_one_that_is_written_only_when_it_ends(tmp_path: Path) -> None:
+def test_a_small_subpartition_on_a_full_disk_fails_when_it_is_finished(tmp_path: Path) -> None:
     (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
     writer = SubpartitionWriter(tmp_path, ID, 1)
     writer.write(Block(["little"]))
@@ -214,10 +216,10 @@ def sorting(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("spill", [grouping, waiting, sorting])
-def test_what_is_spilled_and_has_no_room_fails_with_the_place_and_the_flag(
+def test_spilling_to_a_full_disk_fails_with_the_path_and_the_flag(
     tmp_path: Path, spill: Callable[[Path], None]
 ) -> None:
-    with files_of(1_000), pytest.raises(RunError, match=f"File too large: {tmp_path}/.*another --temp_dir"):
+    with file_size_limit(1_000), pytest.raises(RunError, match=f"File too large: {tmp_path}/.*another --temp_dir"):
         spill(tmp_path)
 
 
@@ -225,26 +227,26 @@ def test_what_is_spilled_and_has_no_room_fails_with_the_place_and_the_flag(
 
 
 class Running:
-    """A stream that checkpoints, however often that fails."""
+    """A stream that takes checkpoints, and tolerates any number of failures."""
 
     def __init__(self, folder: Path) -> None:
         p = tg.Pipeline()
         windowed_counts(p)
-        self.told = ReportLog()
+        self.log = ReportLog()
         flags = [f"--checkpoint_dir={folder}", "--checkpoint_interval=20ms", "--tolerated_failed_checkpoints=1000000"]
-        self.job: Any = start_job(p, *flags, on_report=self.told)
+        self.job: Any = start_job(p, *flags, on_report=self.log)
 
     def wait_for_checkpoint(self) -> None:
-        """Until one more has been completed."""
-        before = len(self.told.checkpoints)
-        follow_until(self.job, lambda: len(self.told.checkpoints) > before)
+        """Wait until another checkpoint has completed."""
+        before = len(self.log.checkpoints)
+        follow_until(self.job, lambda: len(self.log.checkpoints) > before)
 
     def wait_for_failure(self) -> str:
-        """Until the next one has failed; why."""
-        before = len(self.told.all)
+        """Wait until the next checkpoint has failed, and return the error."""
+        before = len(self.log.all)
 
         def failed() -> list[str]:
-            new = self.told.all[before:]
+            new = self.log.all[before:]
             return [report.error for report in new if isinstance(report, CheckpointReport) and report.error]
 
         follow_until(self.job, lambda: bool(failed()))
@@ -252,18 +254,18 @@ class Running:
 
     @property
     def restarted(self) -> bool:
-        return any(isinstance(report, Report) and report.state == "restarting" for report in self.told.all)
+        return any(isinstance(report, Report) and report.state == "restarting" for report in self.log.all)
 
 
 @pytest.fixture
 def stream(tmp_path: Path) -> Iterator[Running]:
-    at_work = Running(tmp_path)
-    at_work.wait_for_checkpoint()
-    yield at_work
-    at_work.job.close()
+    running = Running(tmp_path)
+    running.wait_for_checkpoint()
+    yield running
+    running.job.close()
 
 
-def test_a_checkpoint_whose_state_has_no_room_fails_and_the_next_is_kept_when_there_is(
+def test_a_checkpoint_whose_state_does_not_fit_fails_and_a_later_one_with_room_completes(
     stream: Running, tmp_path: Path
 ) -> None:
     workers = child_pids(stream.job._process.pid)
@@ -279,7 +281,7 @@ def test_a_checkpoint_whose_state_has_no_room_fails_and_the_next_is_kept_when_th
     follow_until(stream.job, lambda: stream.job.metrics.counters.get(failures, 0) > 0)
 
 
-def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when_there_is(
+def test_a_checkpoint_whose_manifest_does_not_fit_fails_and_a_later_one_with_room_completes(
     stream: Running, tmp_path: Path
 ) -> None:
     limit([stream.job._process.pid], 64)
@@ -291,7 +293,7 @@ def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when
     assert not stream.restarted
 
 
-def test_what_killed_workers_had_begun_to_write_goes_when_the_next_attempt_begins(tmp_path: Path) -> None:
+def test_partial_files_of_killed_workers_are_removed_by_the_next_attempt(tmp_path: Path) -> None:
     parts = tmp_path / "chk-parts"
     parts.mkdir()
     earlier, later = (
@@ -306,13 +308,13 @@ def test_what_killed_workers_had_begun_to_write_goes_when_the_next_attempt_begin
     stream.job.close()
 
 
-def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stream: Running, tmp_path: Path) -> None:
-    parts = tmp_path / "chk-parts"  # where a child of a worker writes what has everything
+def test_a_checkpoint_whose_files_cannot_be_created_fails(stream: Running, tmp_path: Path) -> None:
+    parts = tmp_path / "chk-parts"  # the folder in which a worker's child writes a full snapshot
     parts.rename(tmp_path / "elsewhere")
     parts.touch()
     why = stream.wait_for_failure()
-    # "File exists" as one begins; "Not a directory" for one that had begun, whose file is in the folder that was there;
-    # "No such file" for one that creates its file between the rename and the touch above.
+    # "File exists" for a new checkpoint; "Not a directory" for one whose file was in the folder before; "No such file"
+    # for one that creates its file between the rename and the touch above.
     assert re.search(
         rf"its state can't be stored: (File exists|Not a directory|No such file or directory): {re.escape(str(parts))}",
         why,
@@ -323,22 +325,20 @@ def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stre
 
 
 @pytest.mark.parametrize("full", ["checkpoint_dir", "temp_dir"])
-def test_a_job_on_rocksdb_whose_disk_was_full_goes_on_where_it_was(
-    begin: type[KillableRun], disk: SmallFilesystem, full: str
-) -> None:
+def test_a_job_on_rocksdb_recovers_from_a_full_disk(begin: type[KillableRun], disk: SmallFilesystem, full: str) -> None:
     flags = ["--state_backend=rocksdb", "--memory_budget=1", "--tolerated_failed_checkpoints=1000000"]
     victim = begin(*flags, f"--{full}={disk.path}", rate=500)
     victim.watch("d", 3)
-    if full == "temp_dir":  # where the store is, which a flush without room breaks; the next finds no room either
-        told, times = re.compile(r"state=restarting: .*No space left on device"), 2
+    if full == "temp_dir":  # it has the store, which a failed flush breaks; that of the next attempt fails as well
+        message, times = re.compile(r"state=restarting: .*No space left on device"), 2
     else:
-        told, times = re.compile(r"its state can't be stored: No space left on device"), 1
+        message, times = re.compile(r"its state can't be stored: No space left on device"), 1
     deadline = time.monotonic() + TIMEOUT
-    while len(told.findall(victim.said)) < times:
-        assert time.monotonic() < deadline, victim.said[-3000:]
-        disk.fill()  # what is removed meanwhile makes room
+    while len(message.findall(victim.stderr)) < times:
+        assert time.monotonic() < deadline, victim.stderr[-3000:]
+        disk.fill()  # files that are deleted meanwhile make room
         victim.watch("rwpcmda")
     disk.make_room()
     victim.watch("d", 3)
     victim.check(victim.drain())
-    assert bool(re.search(r"the store in \S+ has failed: .*No space left", victim.said)) == (full == "temp_dir")
+    assert bool(re.search(r"the store in \S+ has failed: .*No space left", victim.stderr)) == (full == "temp_dir")

@@ -1,6 +1,6 @@
-"""Exactly once, whatever is killed: real processes, real SIGKILL, and errors where they hurt most.
+"""Exactly once under kills: real processes, real SIGKILL, and errors in critical places.
 
-`--streaming-kills` says how many kills each run takes; `--streaming-seed` which ones.
+`--streaming-kills` sets the number of kills of each run, `--streaming-seed` which processes are killed when.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ MODES = {
     "unaligned": ["--checkpoint_mode", "unaligned"],
     "turning-unaligned": ["--alignment_timeout", "0.02"],
 }
-LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
+LOADS = {"throttled": {"rate": 1000}, "backpressured": {"rate": 0, "slow": 0.001}}
 RUNS = [
     ("aligned", "throttled", "memory"),
-    ("aligned", "held-back", "memory"),
+    ("aligned", "backpressured", "memory"),
     ("unaligned", "throttled", "memory"),
-    ("unaligned", "held-back", "memory"),
-    ("turning-unaligned", "held-back", "memory"),
+    ("unaligned", "backpressured", "memory"),
+    ("turning-unaligned", "backpressured", "memory"),
     ("aligned", "throttled", "rocksdb"),
-    ("unaligned", "held-back", "rocksdb"),
+    ("unaligned", "backpressured", "rocksdb"),
 ]
 
 
 @pytest.mark.parametrize(("mode", "load", "backend"), RUNS)
-def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
+def test_output_is_exactly_once_under_kills(
     begin: type[KillableRun], mode: str, load: str, backend: str, request: pytest.FixtureRequest
 ) -> None:
     kills: int = request.config.getoption("--streaming-kills")
@@ -46,12 +46,12 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
     chance.shuffle(first)
     for n in range(kills):
         what = first[n] if n < len(first) else chance.choice(["worker", "worker", "workers", "job", "client"])
-        # Sometimes anywhere, also in the middle of a restore; else at a moment that is worth it.
+        # Sometimes at any moment, even during a restore; otherwise at a critical one.
         if chance.random() < 0.3:
             victim.watch("rwpcmda", chance.randrange(1, 40))
         else:
             victim.watch(chance.choice("rpcmd"), chance.randrange(1, 8))
-        if (load == "throttled" or mode == "aligned") and chance.random() < 0.3:  # others wait long until one aligns
+        if (load == "throttled" or mode == "aligned") and chance.random() < 0.3:  # alignment takes long otherwise
             victim.ask_for_savepoint()
             victim.watch("d", chance.randrange(4))
         victim.kill(what, chance)
@@ -59,12 +59,11 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
     victim.check(victim.drain())
 
 
-@pytest.mark.parametrize("format", ["csv", "json", "parquet", "avro", "arrow"])
-def test_files_of_every_format_have_each_record_once(
-    begin: type[KillableRun], format: str, request: pytest.FixtureRequest
+def test_files_of_every_format_contain_each_record_once(
+    begin: type[KillableRun], request: pytest.FixtureRequest
 ) -> None:
-    chance = random.Random(f"{request.config.getoption('--streaming-seed')} {format}")
-    victim = begin(rate=1000, format=format)
+    chance = random.Random(f"{request.config.getoption('--streaming-seed')} formats")
+    victim = begin(rate=500, formats="csv,json,parquet,avro,arrow")
     for what in ("workers", "job", "worker"):
         victim.watch(chance.choice("pcmd"), chance.randrange(1, 8))
         victim.kill(what, chance)
@@ -74,7 +73,7 @@ def test_files_of_every_format_have_each_record_once(
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("place", ["process", "snapshot", "restore", "commit"])
-def test_an_error_is_survived_in(begin: type[KillableRun], place: str, backend: str) -> None:
+def test_a_job_recovers_from_an_error_in(begin: type[KillableRun], place: str, backend: str) -> None:
     victim = begin("--state_backend", backend, rate=1500, faulty=place)
     if place == "restore":
         victim.watch("d", 2)
@@ -85,24 +84,24 @@ def test_an_error_is_survived_in(begin: type[KillableRun], place: str, backend: 
         victim.watch("rpcmd", 1)
     victim.watch("d", 2)
     victim.check(victim.drain())
-    assert "state=restarting" in victim.said
-    assert "injected into" in victim.said
+    assert "state=restarting" in victim.stderr
+    assert "injected into" in victim.stderr
 
 
-def test_a_checkpoint_that_cannot_be_written_may_be_tolerated(begin: type[KillableRun]) -> None:
-    victim = begin("--tolerated_failed_checkpoints", "1", in_the_way=3)
+def test_a_checkpoint_that_cannot_be_written_can_be_tolerated(begin: type[KillableRun]) -> None:
+    victim = begin("--tolerated_failed_checkpoints", "1", blocked_checkpoint=3)
     victim.watch("d", 4)
     victim.check(victim.drain())
-    assert "checkpoint 3 failed" in victim.said
-    assert "state=restarting" not in victim.said
+    assert "checkpoint 3 failed" in victim.stderr
+    assert "state=restarting" not in victim.stderr
 
 
-def test_a_checkpoint_that_cannot_be_written_is_a_failure_otherwise(begin: type[KillableRun]) -> None:
-    victim = begin(in_the_way=3)
+def test_a_checkpoint_that_cannot_be_written_otherwise_restarts_the_job(begin: type[KillableRun]) -> None:
+    victim = begin(blocked_checkpoint=3)
     victim.watch("d", 4)
     victim.check(victim.drain())
-    assert "checkpoint 3 failed" in victim.said
-    assert "state=restarting" in victim.said
+    assert "checkpoint 3 failed" in victim.stderr
+    assert "state=restarting" in victim.stderr
 
 
 def test_a_worker_that_is_stuck_is_killed(begin: type[KillableRun]) -> None:
@@ -112,11 +111,13 @@ def test_a_worker_that_is_stuck_is_killed(begin: type[KillableRun]) -> None:
     victim.watch("a")
     victim.watch("d", 2)
     victim.check(victim.drain())
-    assert "--task_timeout" in victim.said
+    assert "--task_timeout" in victim.stderr
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[KillableRun], backend: str) -> None:
+def test_a_damaged_checkpoint_is_reported_and_the_job_resumes_from_the_previous_one(
+    begin: type[KillableRun], backend: str
+) -> None:
     victim = begin("--retained_checkpoints", "3", "--state_backend", backend)
     victim.watch("d", 4)
     orphans = [*child_pids(victim.client.pid), *victim.workers()]
@@ -132,11 +133,11 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type
     victim.watch("d", 2)
     victim.drain()
     number = int(newest.name.removeprefix("chk-"))
-    assert f"{damaged.name} is damaged" in victim.said
-    assert f"resuming from checkpoint {number - 1} in" in victim.said
+    assert f"{damaged.name} is damaged" in victim.stderr
+    assert f"resuming from checkpoint {number - 1} in" in victim.stderr
 
 
-def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[KillableRun]) -> None:
+def test_the_later_of_two_runs_on_one_directory_takes_over(begin: type[KillableRun]) -> None:
     victim = begin()
     victim.watch("d", 2)
     first = victim.client
@@ -145,11 +146,11 @@ def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Killa
     first.communicate()
     victim.watch("d", 2)
     victim.check(victim.drain())
-    assert "another run has taken over the checkpoints" in victim.said
+    assert "another run has taken over the checkpoints" in victim.stderr
 
 
 @pytest.mark.parametrize("successor", ["finishes", "is killed"])
-def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is_started_again(
+def test_late_output_of_a_process_presumed_dead_is_removed_when_the_job_starts_again(
     begin: type[KillableRun], successor: str
 ) -> None:
     victim = begin()
@@ -161,16 +162,16 @@ def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is
     if successor == "finishes":
         numbers = victim.drain()
     else:
-        left = [victim.client.pid, *child_pids(victim.client.pid), *victim.workers()]
+        orphans = [victim.client.pid, *child_pids(victim.client.pid), *victim.workers()]
         victim.client.kill()
         victim.client.communicate()
-        wait_for_exit(left)
+        wait_for_exit(orphans)
     pending = set((victim.folder / "pending").iterdir())
-    for pid in workers:  # they have what they write prepared, and wait to hear what becomes of it
+    for pid in workers:  # they finish preparing output, and wait for the outcome of the checkpoint
         os.kill(pid, signal.SIGCONT)
     deadline = time.monotonic() + TIMEOUT
     while set((victim.folder / "pending").iterdir()) == pending:
-        assert time.monotonic() < deadline, "they write nothing"
+        assert time.monotonic() < deadline, "the workers write no output"
     for pid in (job, zombie.pid):
         os.kill(pid, signal.SIGCONT)
     zombie.communicate(timeout=TIMEOUT)
@@ -183,29 +184,31 @@ def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is
         victim.watch("d", 2)
         numbers = victim.drain()
     victim.check(numbers)
-    assert "another run has taken over the checkpoints" in victim.said
+    assert "another run has taken over the checkpoints" in victim.stderr
 
 
-def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_workers(
+def test_in_flight_elements_of_an_unaligned_checkpoint_are_restored_with_another_number_of_workers(
     begin: type[KillableRun],
 ) -> None:
-    victim = begin(*MODES["unaligned"], **LOADS["held-back"])
+    victim = begin(*MODES["unaligned"], **LOADS["backpressured"])
     for workers in (3, 1):
         victim.watch("d", 3)
-        left = [*child_pids(victim.client.pid), *victim.workers()]
+        orphans = [*child_pids(victim.client.pid), *victim.workers()]
         victim.client.kill()
         victim.client.communicate()
-        wait_for_exit(left)
+        wait_for_exit(orphans)
         newest = max((victim.folder / "checkpoints").glob("chk-*/manifest.json")).parent
         states = [loads(path.read_bytes()) for path in newest.glob("*.state")]
-        assert any(state.incoming or state.outgoing for state in states), "nothing is under way"
+        assert any(state.incoming or state.outgoing for state in states), "no elements are in flight"
         victim.start(workers)
     victim.watch("d", 3)
-    victim.check(victim.drain(), ordered_too=False)  # others read the splits now than those who sent these
+    victim.check(
+        victim.drain(), ordered_too=False
+    )  # splits have moved to other tasks than those that sent the in-flight elements
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[KillableRun], backend: str) -> None:
+def test_a_job_resumes_from_checkpoints_after_a_savepoint(begin: type[KillableRun], backend: str) -> None:
     victim = begin("--state_backend", backend)
     victim.watch("d", 3)
     victim.ask_for_savepoint()
@@ -216,11 +219,11 @@ def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[KillableR
     victim.watch("d", 3)
     victim.check(victim.drain())
     savepoint = int(saved[0].parent.name.removeprefix("chk-"))
-    (first, *_) = re.findall(r"resuming from checkpoint (\d+) in", victim.said)
+    (first, *_) = re.findall(r"resuming from checkpoint (\d+) in", victim.stderr)
     assert int(first) > savepoint
 
 
-def test_a_drain_is_not_forgotten_when_the_job_dies_over_it(begin: type[KillableRun]) -> None:
+def test_a_drain_is_completed_after_the_job_process_dies(begin: type[KillableRun]) -> None:
     victim = begin(rate=0, slow=0.001)
     victim.watch("d", 2)
     victim.ask_to_drain()

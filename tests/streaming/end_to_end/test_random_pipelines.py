@@ -1,7 +1,7 @@
-"""Random pipelines on the streaming runner give what they give on the direct one, and what the list-based model says.
+"""Random pipelines have the same output on the streaming runner as on the direct one and in the list-based model.
 
-`--streaming-pipelines 200` compares that many, in batch mode and with their input taken for a stream. Several run as
-one pipeline, which is also how levels of unlike pipelines come to share tasks.
+`--streaming-pipelines 200` compares 200 of them, in batch mode and in streaming mode. Several run as one pipeline, so
+that steps of different pipelines share tasks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tests.support.random_pipelines import Description, expected, outcome, pipel
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-TOGETHER = 6
+PIPELINES_PER_RUN = 6
 
 
-def drawn(number: int, strategy: SearchStrategy[Description]) -> list[Description]:
+def draw_pipelines(number: int, strategy: SearchStrategy[Description]) -> list[Description]:
     """Generate `number` descriptions of pipelines."""
     found: list[Description] = []
 
@@ -33,39 +33,41 @@ def drawn(number: int, strategy: SearchStrategy[Description]) -> list[Descriptio
 
 
 def shows_order(description: Description) -> bool:
-    """Whether a step's result depends on the order of elements: only bounded input is brought into that of time."""
+    """True if a step's result depends on the order of elements, which only bounded input has: that of timestamps."""
     return any(step.op in ("panes", "state") for step in description.steps)
 
 
 def compare(descriptions: list[Description], *flags: str) -> None:
-    """Run them on both runners, and ask the model."""
-    for first in range(0, len(descriptions), TOGETHER):
-        some = descriptions[first : first + TOGETHER]
-        found = run_together(some, options=["--runner", "streaming", *flags])
-        for description, one in zip(some, found, strict=True):
+    """Compare the output of both runners and of the model."""
+    for first in range(0, len(descriptions), PIPELINES_PER_RUN):
+        batch = descriptions[first : first + PIPELINES_PER_RUN]
+        found = run_together(batch, options=["--runner", "streaming", *flags])
+        for description, one in zip(batch, found, strict=True):
             streamed = outcome(description, one)
             assert streamed == outcome(description, run(description)), description
             assert streamed == expected(description), description
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_random_pipelines_give_what_direct_gives(workers: int, request: pytest.FixtureRequest) -> None:
-    descriptions = drawn(request.config.getoption("--streaming-pipelines"), pipelines())
+def test_random_pipelines_have_the_same_output_as_on_the_direct_runner(
+    workers: int, request: pytest.FixtureRequest
+) -> None:
+    descriptions = draw_pipelines(request.config.getoption("--streaming-pipelines"), pipelines())
     compare(descriptions, "--workers", str(workers))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_random_pipelines_that_do_not_fit_in_memory_give_what_direct_gives(
+def test_random_pipelines_that_exceed_memory_have_the_same_output_as_on_the_direct_runner(
     workers: int, request: pytest.FixtureRequest
 ) -> None:
-    descriptions = drawn(request.config.getoption("--streaming-pipelines"), pipelines())
+    descriptions = draw_pipelines(request.config.getoption("--streaming-pipelines"), pipelines())
     compare(descriptions, "--workers", str(workers), "--memory_budget", str(workers), "--block_size", "1")
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_random_pipelines_whose_order_does_not_show_are_the_same_as_streams(
+def test_random_order_insensitive_pipelines_have_the_same_output_in_streaming_mode(
     workers: int, request: pytest.FixtureRequest
 ) -> None:
     strategy = pipelines().filter(lambda description: not shows_order(description))
-    descriptions = drawn(request.config.getoption("--streaming-pipelines"), strategy)
+    descriptions = draw_pipelines(request.config.getoption("--streaming-pipelines"), strategy)
     compare(descriptions, "--workers", str(workers), "--mode", "streaming")

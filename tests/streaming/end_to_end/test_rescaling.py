@@ -1,4 +1,4 @@
-"""A job that goes on with more workers, or fewer, while windows are open and timers pending."""
+"""A job that resumes with more or fewer workers while windows are open and timers are pending."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ FLAGS = ["--buffer_timeout", "0", "--checkpoint_interval", "0.1"]
 
 @dataclass
 class Phase:
-    """A part of the job's life: its folder has what it wrote."""
+    """One run of the job, with a folder for its output."""
 
     run: Run
 
-    def live(self, flags: list[str], savepoint: str | None) -> Any:
-        """Run until something has been committed, then stop with a savepoint, or drain; the run."""
+    def execute(self, flags: list[str], savepoint: str | None) -> Any:
+        """Run until some output has been committed, then stop with a savepoint, or drain; return the result."""
         Path(self.run.folder).mkdir()
-        told = EventPipe(self.run.told)
+        events = EventPipe(self.run.event_pipe)
         try:
             result: Any = build_pipeline(self.run, [*FLAGS, *flags]).run()
-            told.watch("d", 3, fault=lambda: "" if result.state is tg.PipelineState.RUNNING else str(result.state))
+            events.watch("d", 3, fault=lambda: "" if result.state is tg.PipelineState.RUNNING else str(result.state))
             result.stop(drain=savepoint is None, savepoint=savepoint)
             assert result.wait_until_finish() is tg.PipelineState.DONE
             return result
         finally:
-            told.close()
+            events.close()
 
     def committed(self) -> Iterator[Record]:
         """The output of the verifying sink, sorted."""
@@ -46,7 +46,7 @@ class Phase:
         return read_records(sorted(files, key=lambda path: (int(path.name.split("-")[2]), path.name)))
 
 
-LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
+LOADS = {"throttled": {"rate": 1000}, "backpressured": {"rate": 0, "slow": 0.001}}
 
 
 BACKENDS = {
@@ -58,7 +58,7 @@ BACKENDS = {
 
 @pytest.mark.parametrize("backends", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize("load", LOADS)
-def test_a_job_goes_on_with_other_numbers_of_workers_and_another_backend(
+def test_a_job_resumes_with_other_numbers_of_workers_and_another_backend(
     tmp_path: Path, load: str, backends: list[str]
 ) -> None:
     phases, savepoint, result = [], None, None
@@ -68,7 +68,7 @@ def test_a_job_goes_on_with_other_numbers_of_workers_and_another_backend(
         if savepoint is not None:
             flags += ["--from_savepoint", savepoint]
         savepoint = str(tmp_path / f"savepoint-{number}") if number < 2 else None
-        result = phases[-1].live(flags, savepoint)
+        result = phases[-1].execute(flags, savepoint)
     assert result is not None
     numbers = result.metrics().counter("elements_out", step="numbers")
     check_exactly_once(chain.from_iterable(phase.committed() for phase in phases), numbers)
@@ -79,13 +79,13 @@ def test_a_checkpoint_of_rocksdb_is_refused_by_a_run_in_memory(tmp_path: Path) -
     directory = ["--workers", "1", "--checkpoint_dir", str(tmp_path / "checkpoints")]
     phase = Phase(Run(str(tmp_path / "phase"), rate=1000))
     Path(phase.run.folder).mkdir()
-    told = EventPipe(phase.run.told)
+    events = EventPipe(phase.run.event_pipe)
     try:
         result: Any = build_pipeline(phase.run, [*FLAGS, *directory, "--state_backend", "rocksdb"]).run()
-        told.watch("d", 2)
+        events.watch("d", 2)
         result.cancel()
         result = build_pipeline(phase.run, [*FLAGS, *directory]).run()
         with pytest.raises(tg.TidegateError, match=r"was taken with --state_backend rocksdb.*from a savepoint"):
             result.wait_until_finish()
     finally:
-        told.close()
+        events.close()

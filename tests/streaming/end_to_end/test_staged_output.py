@@ -1,4 +1,4 @@
-"""Output that sinks stage with the runner is visible exactly once, whoever is killed or suspended at which point."""
+"""Output that sinks stage with the runner is visible exactly once if processes are killed or suspended at any point."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 @pytest.mark.parametrize("by", ["job", "task"])
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("what", ["workers", "client"])
-def test_output_comes_once_if_a_process_is_killed_at(begin: Begin, what: str, place: Place, by: str) -> None:
+@pytest.mark.parametrize("victim", ["workers", "client"])
+def test_output_is_visible_once_if_a_process_is_killed_at(begin: Begin, victim: str, place: Place, by: str) -> None:
     run = begin(by, hold_at=place)
     run.watch("H")
-    if what == "client":  # the others end with it, and one that is held doesn't notice
+    if victim == "client":  # the others end with it, except for a process that is held
         run.kill("workers", random.Random(0))
     else:
         run.release()
-    run.kill(what, random.Random(0))
+    run.kill(victim, random.Random(0))
     run.release()
     run.watch("d", 2)
     run.check(run.drain())
@@ -49,7 +49,7 @@ def test_output_comes_once_if_a_process_is_killed_at(begin: Begin, what: str, pl
 
 @pytest.mark.parametrize("by", ["job", "task"])
 @pytest.mark.parametrize("place", PLACES)
-def test_output_comes_once_if_processes_that_were_suspended_go_on_after_their_successors(
+def test_output_is_visible_once_if_suspended_processes_continue_after_their_successors(
     begin: Begin, place: Place, by: str
 ) -> None:
     run = begin(by, hold_at=place)
@@ -65,11 +65,11 @@ def test_output_comes_once_if_processes_that_were_suspended_go_on_after_their_su
     run.check(run.drain())
 
 
-def test_reading_and_checkpoints_go_on_while_a_commit_waits_and_stop_waits_for_it(begin: Begin) -> None:
+def test_reading_and_checkpoints_continue_while_a_commit_waits_and_a_drain_waits_for_it(begin: Begin) -> None:
     run = begin("job", hold_at="commit")
     run.watch("H")
-    before = manifests(run)
-    while manifests(run) < before + 5:  # each has read on
+    before = newest_checkpoint(run)
+    while newest_checkpoint(run) < before + 5:  # reading continues with each checkpoint
         run.watch("r", 10)
     assert not list((run.folder / "visible").iterdir())
     run.ask_to_drain()
@@ -81,9 +81,9 @@ def test_reading_and_checkpoints_go_on_while_a_commit_waits_and_stop_waits_for_i
     run.check(int(out))
 
 
-def test_a_checkpoint_with_staged_output_is_restored_elsewhere_and_commits_it_there(begin: Begin) -> None:
+def test_a_checkpoint_with_staged_output_is_restored_in_another_directory_and_commits_it(begin: Begin) -> None:
     run = begin("task", hold_at="commit")
-    while pending(run) < 2:
+    while pending_commits(run) < 2:
         run.watch("H")
     run.kill("workers", random.Random(0))
     run.client.kill()
@@ -97,12 +97,12 @@ def test_a_checkpoint_with_staged_output_is_restored_elsewhere_and_commits_it_th
     run.check(run.drain())
 
 
-def test_a_savepoint_has_its_staged_output_committed_and_goes_on_elsewhere(begin: Begin) -> None:
+def test_a_savepoint_waits_for_the_commit_of_its_staged_output_and_can_be_restored_elsewhere(begin: Begin) -> None:
     run = begin("task", hold_at="commit")
     run.watch("H")
     run.ask_for_savepoint()
-    before = manifests(run)
-    while manifests(run) < before + 3:  # checkpoints go on while it waits
+    before = newest_checkpoint(run)
+    while newest_checkpoint(run) < before + 3:  # checkpoints continue while the savepoint waits
         run.watch("H")
     saved = run.folder / "saved" / "1"
     assert not list(saved.rglob("manifest.json"))
@@ -114,10 +114,10 @@ def test_a_savepoint_has_its_staged_output_committed_and_goes_on_elsewhere(begin
     run.client.communicate()
     (manifest,) = [loads(path.read_bytes()) for path in saved.rglob("manifest.json")]
     assert manifest.commits == ()
-    for path in (run.folder / "visible").iterdir():  # what was committed after the savepoint comes again
+    for path in (run.folder / "visible").iterdir():  # output committed after the savepoint is repeated
         if path.name.startswith(".") or int(path.name.split("-")[0]) > manifest.checkpoint:
             path.unlink()
-    for folder in ("checkpoints", "local"):  # the job that was killed is not what goes on
+    for folder in ("checkpoints", "local"):  # the new job must not resume from the killed one
         shutil.rmtree(run.folder / folder)
     run.checkpoints = str(run.folder / "another")
     run.flags = ["--from_savepoint", str(saved)]
@@ -126,7 +126,7 @@ def test_a_savepoint_has_its_staged_output_committed_and_goes_on_elsewhere(begin
     run.check(run.drain())
 
 
-def manifests(run: StagingRun) -> int:
+def newest_checkpoint(run: StagingRun) -> int:
     """The number of the newest complete checkpoint."""
     found = (run.folder / "checkpoints").glob("chk-*/manifest.json")
     return max((int(path.parent.name.removeprefix("chk-")) for path in found), default=0)
@@ -134,7 +134,7 @@ def manifests(run: StagingRun) -> int:
 
 def test_sources_pause_while_too_many_commits_wait_and_resume_after_them(begin: Begin) -> None:
     run = begin("task", "--max_pending_commits", "2", hold_at="commit")
-    while pending(run) < 4:
+    while pending_commits(run) < 4:
         run.watch("H")
     run.release()
     run.watch("d", 8)
@@ -143,9 +143,9 @@ def test_sources_pause_while_too_many_commits_wait_and_resume_after_them(begin: 
     assert int((run.folder / "pauses").read_text()) >= 1
 
 
-def pending(run: StagingRun) -> int:
-    """Of how many checkpoints the newest one has output to commit."""
-    newest = run.folder / "checkpoints" / f"chk-{manifests(run):06}" / "manifest.json"
+def pending_commits(run: StagingRun) -> int:
+    """The number of checkpoints whose output the newest manifest lists as pending_commits."""
+    newest = run.folder / "checkpoints" / f"chk-{newest_checkpoint(run):06}" / "manifest.json"
     try:
         return len({commit.checkpoint for commit in loads(newest.read_bytes()).commits})
     except FileNotFoundError:

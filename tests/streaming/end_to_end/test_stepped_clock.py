@@ -1,5 +1,5 @@
-"""Somebody sets the machine's clock while a stream runs: what waits for a while does so as if nothing had happened, and
-processing time neither goes back nor stands still."""
+"""The machine's clock is set while a stream runs: delays are not affected, and processing time neither goes back nor
+stands still."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ STEPS = [pytest.param(-HOUR, id="back"), pytest.param(HOUR, id="forward")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(-50, 50)), max_size=30))
-def test_processing_time_passes_at_half_speed_at_least_and_follows_a_clock_that_is_ahead(
-    turns: list[tuple[int, int]],
+def test_processing_time_advances_at_least_at_half_speed_and_follows_a_clock_that_is_ahead(
+    intervals: list[tuple[int, int]],
 ) -> None:
     ticks = step = 0
     clock = SystemClock(lambda: ticks + step, lambda: ticks)
     before = clock.now()
-    for passed, stepped in turns:
+    for passed, stepped in intervals:
         ticks, step = ticks + passed, step + stepped
         now = clock.now()
         assert now >= before
@@ -45,7 +45,7 @@ def test_processing_time_passes_at_half_speed_at_least_and_follows_a_clock_that_
     assert clock.now() == ticks + step, "the machine's clock has caught up"
 
 
-def test_what_goes_on_from_saved_state_has_already_seen_its_processing_time() -> None:
+def test_processing_time_after_a_restore_does_not_go_back_behind_the_saved_one() -> None:
     ticks = 0
     clock = SystemClock(lambda: ticks, lambda: ticks)
     clock.reach(1_000)
@@ -63,7 +63,7 @@ def test_what_goes_on_from_saved_state_has_already_seen_its_processing_time() ->
 
 @dataclass(frozen=True)
 class Polled(Source[Any]):
-    """One element with each poll, and a second to wait after each. The key is always the same."""
+    """Emits one element per second, always with the same key."""
 
     @property
     def bounded(self) -> bool:
@@ -94,8 +94,8 @@ SOON = tg.ProcessingTimer("soon")
 SET = tg.ValueStateSpec("set")
 
 
-class Looping(tg.DoFn):
-    """Sets a timer a second ahead, and again whenever it fires. Gives when it was to fire, and when it did."""
+class RepeatsTimer(tg.DoFn):
+    """Sets a timer a second ahead, and again whenever it fires; emits when it was due and when it fired."""
 
     def process(
         self,
@@ -123,8 +123,8 @@ class Looping(tg.DoFn):
         soon.set(now + 1)
 
 
-class Noted(tg.DoFn):
-    """Notes what it gets in a file."""
+class WriteToFile(tg.DoFn):
+    """Appends its elements to a file."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -134,77 +134,79 @@ class Noted(tg.DoFn):
             file.write(f"{element!r}\n")
 
 
-def noted(path: Path) -> list[Any]:
+def output(path: Path) -> list[Any]:
     return [eval(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def running(tmp_path: Path, *, timer: bool, interval: float = 10.0) -> InProcessJob:
+def job_with(tmp_path: Path, *, timer: bool, interval: float = 10.0) -> InProcessJob:
     p = tg.Pipeline()
     polled = p | tg.Read(Polled())
-    given = polled | tg.ParDo(Looping()) if timer else polled
-    _ = given | tg.Reshuffle() | tg.ParDo(Noted(str(tmp_path / "noted")))
+    elements = polled | tg.ParDo(RepeatsTimer()) if timer else polled
+    _ = elements | tg.Reshuffle() | tg.ParDo(WriteToFile(str(tmp_path / "output")))
     checkpoints = replace(ONE_WORKER.checkpoints, interval=interval, timeout=30.0)
     return InProcessJob(p, tmp_path, replace(ONE_WORKER, task_timeout=60.0, checkpoints=checkpoints))
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_sources_that_wait_and_checkpoints_go_by_no_clock_that_anybody_sets(step: int, tmp_path: Path) -> None:
-    alone = running(tmp_path, timer=False)
-    alone.advance(95)
-    assert (len(noted(tmp_path / "noted")), alone.completed) == (95, 9)
-    alone.ahead += step
-    alone.advance(100)
-    assert (len(noted(tmp_path / "noted")), alone.completed, alone.failed) == (195, 19, [])
+def test_waits_of_sources_and_intervals_of_checkpoints_are_not_affected_by_setting_the_clock(
+    step: int, tmp_path: Path
+) -> None:
+    job = job_with(tmp_path, timer=False)
+    job.advance(95)
+    assert (len(output(tmp_path / "output")), job.completed) == (95, 9)
+    job.ahead += step
+    job.advance(100)
+    assert (len(output(tmp_path / "output")), job.completed, job.failed) == (195, 19, [])
 
 
-def test_a_timer_on_the_clock_neither_waits_for_a_clock_that_was_set_back_nor_fires_twice(tmp_path: Path) -> None:
-    alone = running(tmp_path, timer=True)
-    alone.advance(60)
-    before = noted(tmp_path / "noted")
-    alone.ahead -= HOUR
-    alone.advance(60)
-    after = noted(tmp_path / "noted")[len(before) :]
+def test_a_processing_time_timer_neither_waits_for_a_clock_that_was_set_back_nor_fires_twice(tmp_path: Path) -> None:
+    job = job_with(tmp_path, timer=True)
+    job.advance(60)
+    before = output(tmp_path / "output")
+    job.ahead -= HOUR
+    job.advance(60)
+    after = output(tmp_path / "output")[len(before) :]
     assert 58 <= len(before) <= 60
     assert 28 <= len(after) <= 31, "a timer waits twice as long while the clock has yet to catch up"
-    dues = [due for due, _ in before + after]
-    assert dues == sorted(set(dues))
+    due_times = [due for due, _ in before + after]
+    assert due_times == sorted(set(due_times))
     assert all(due <= now < due + SECOND for due, now in before + after)
 
 
-def test_a_timer_on_the_clock_fires_once_when_the_clock_is_set_forward(tmp_path: Path) -> None:
-    alone = running(tmp_path, timer=True)
-    alone.advance(60)
-    before = noted(tmp_path / "noted")
-    alone.ahead += HOUR
-    alone.advance(60)
-    after = noted(tmp_path / "noted")[len(before) :]
+def test_a_processing_time_timer_fires_once_when_the_clock_is_set_forward(tmp_path: Path) -> None:
+    job = job_with(tmp_path, timer=True)
+    job.advance(60)
+    before = output(tmp_path / "output")
+    job.ahead += HOUR
+    job.advance(60)
+    after = output(tmp_path / "output")[len(before) :]
     assert 58 <= len(after) <= 61
     late = [now - due for due, now in after if now - due > SECOND]
-    assert len(late) == 1, "the one that was waiting"
+    assert len(late) == 1, "only the timer that was pending"
     assert late[0] > HOUR - 2 * SECOND
 
 
-def test_a_timer_on_the_clock_is_not_stuck_where_its_state_was_saved_by_a_clock_that_was_ahead(tmp_path: Path) -> None:
-    alone = running(tmp_path, timer=True, interval=1.0)
-    alone.ahead += HOUR
-    alone.advance(60)
-    alone.ahead -= HOUR
-    alone.crash()
-    before = noted(tmp_path / "noted")
-    alone.advance(61)
-    after = noted(tmp_path / "noted")[len(before) :]
+def test_a_processing_time_timer_fires_after_a_restore_from_a_clock_that_was_ahead(tmp_path: Path) -> None:
+    job = job_with(tmp_path, timer=True, interval=1.0)
+    job.ahead += HOUR
+    job.advance(60)
+    job.ahead -= HOUR
+    job.crash()
+    before = output(tmp_path / "output")
+    job.advance(61)
+    after = output(tmp_path / "output")[len(before) :]
     assert 28 <= len(after) <= 32
-    assert after[0][0] >= before[-1][0], "processing time is not before what had been seen"
+    assert after[0][0] >= before[-1][0], "processing time went back"
 
 
-class Moved(SystemClock):
-    """A clock that is set back an hour after two seconds and forward two hours after five, and waits by moving on."""
+class SteppedClock(SystemClock):
+    """A clock that is set back an hour after two seconds and forward two hours after five; waiting advances it."""
 
     def __init__(self) -> None:
         self.ticks = 0
-        super().__init__(self.shown, lambda: self.ticks)
+        super().__init__(self.wall_time, lambda: self.ticks)
 
-    def shown(self) -> int:
+    def wall_time(self) -> int:
         steps = {2 * SECOND: -HOUR, 5 * SECOND: 2 * HOUR}
         return 10 * HOUR + self.ticks + sum(step for at, step in steps.items() if at < self.ticks)
 
@@ -212,10 +214,10 @@ class Moved(SystemClock):
         self.ticks += max(1, round(seconds * SECOND))
 
 
-def test_a_run_for_some_seconds_lasts_as_long_whatever_the_clock_shows(tmp_path: Path) -> None:
-    clock = Moved()
+def test_the_duration_of_a_run_is_not_affected_by_setting_the_clock(tmp_path: Path) -> None:
+    clock = SteppedClock()
     p = tg.Pipeline(options=["--run_for", "10"])
-    _ = p | tg.Read(Polled()) | tg.ParDo(Noted(str(tmp_path / "noted")))
+    _ = p | tg.Read(Polled()) | tg.ParDo(WriteToFile(str(tmp_path / "output")))
     DirectRunner(clock=clock).run(p.portable(), p.options).wait_until_finish()
     assert clock.ticks == 10 * SECOND
-    assert len(noted(tmp_path / "noted")) == 10
+    assert len(output(tmp_path / "output")) == 10

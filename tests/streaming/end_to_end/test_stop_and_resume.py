@@ -1,4 +1,4 @@
-"""`tidegate run` of what has no end: Ctrl-C is a clean stop, and the next run goes on there and says so."""
+"""`tidegate run` of an unbounded pipeline: Ctrl-C is a clean stop, and the next run resumes there and says so."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PATIENCE = 60.0
+LONG = 60.0
 
 SCRIPT = '''\
 """Counts the ticks of a clock."""
@@ -49,7 +49,7 @@ def pipeline(options: Options) -> tg.Pipeline:
 
 
 class Terminal:
-    """Someone who runs the script in a terminal, and looks at its metrics as they come."""
+    """Runs the script as in a terminal, and reads its metrics as they arrive."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -61,10 +61,10 @@ class Terminal:
         self.command: subprocess.Popen[str] | None = None
 
     def run(self, *flags: str) -> None:
-        """`tidegate run`, as the leader of its own group: Ctrl-C reaches all of that, as in a shell."""
+        """`tidegate run` as the leader of its own process group, all of which receives Ctrl-C, as in a shell."""
         call = "import sys; from tidegate.cli import main; sys.exit(main())"
-        own = ["--output", f"{self.folder}/out/part", "--metrics_file", f"{self.folder}/metrics"]
-        options = ["--runner", "streaming", "--workers", "2", "--checkpoint_interval", "0.1", *own, *flags]
+        output = ["--output", f"{self.folder}/out/part", "--metrics_file", f"{self.folder}/metrics"]
+        options = ["--runner", "streaming", "--workers", "2", "--checkpoint_interval", "0.1", *output, *flags]
         paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
         self.command = subprocess.Popen(
             [sys.executable, "-c", call, "run", str(self.script), *options],
@@ -75,32 +75,32 @@ class Terminal:
         )
 
     def wait_for_checkpoints(self, count: int) -> None:
-        """Until so many checkpoints have been completed from now on."""
+        """Wait until `count` further checkpoints have completed."""
         assert self.command is not None
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + LONG
         while count > 0:
             assert time.monotonic() < deadline
             assert self.command.poll() is None, self.command.communicate()[1]
             if select.select([self._metrics], [], [], 0.5)[0]:
                 lines = (self._left + os.read(self._metrics, 1 << 16).decode()).split("\n")
                 self._left = lines.pop()
-                told = [json.loads(line) for line in lines]
-                count -= sum(line["kind"] == "checkpoint" and line["error"] is None for line in told)
+                reports = [json.loads(line) for line in lines]
+                count -= sum(line["kind"] == "checkpoint" and line["error"] is None for line in reports)
 
     def interrupt(self) -> tuple[int, str]:
-        """Ctrl-C; the exit code, and what was said on stderr."""
+        """Send Ctrl-C, and return the exit code and stderr."""
         assert self.command is not None
         os.killpg(self.command.pid, signal.SIGINT)
-        _, said = self.command.communicate(timeout=PATIENCE)
-        return self.command.returncode, said
+        _, stderr = self.command.communicate(timeout=LONG)
+        return self.command.returncode, stderr
 
-    def written(self) -> list[str]:
+    def output_lines(self) -> list[str]:
         """All lines, in the order of their files."""
         files = sorted((self.folder / "out").glob("part-*"), key=lambda path: int(path.name.split("-")[2]))
         return [line for path in files for line in path.read_text().splitlines()]
 
     def close(self) -> None:
-        """Nothing stays behind."""
+        """Kill the processes that still run."""
         if self.command is not None and self.command.poll() is None:
             os.killpg(self.command.pid, signal.SIGKILL)
             self.command.communicate()
@@ -109,64 +109,64 @@ class Terminal:
 
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
-    at_work = Terminal(tmp_path)
-    yield at_work
-    at_work.close()
+    started = Terminal(tmp_path)
+    yield started
+    started.close()
 
 
-def test_after_ctrl_c_the_next_run_goes_on_where_the_last_one_was(terminal: Terminal) -> None:
-    kept = ["--checkpoint_dir", f"{terminal.folder}/checkpoints"]
-    terminal.run(*kept)
+def test_the_run_after_ctrl_c_resumes_from_the_last_checkpoint(terminal: Terminal) -> None:
+    flags = ["--checkpoint_dir", f"{terminal.folder}/checkpoints"]
+    terminal.run(*flags)
     terminal.wait_for_checkpoints(3)
-    code, said = terminal.interrupt()
-    assert code == 0, said
-    assert "Traceback" not in said
-    first = terminal.written()
-    terminal.run(*kept)
+    code, stderr = terminal.interrupt()
+    assert code == 0, stderr
+    assert "Traceback" not in stderr
+    first = terminal.output_lines()
+    terminal.run(*flags)
     terminal.wait_for_checkpoints(3)
-    code, said = terminal.interrupt()
-    assert code == 0, said
-    assert "resuming from checkpoint" in said
-    assert f"{terminal.folder}/checkpoints" in said
-    both = terminal.written()
+    code, stderr = terminal.interrupt()
+    assert code == 0, stderr
+    assert "resuming from checkpoint" in stderr
+    assert f"{terminal.folder}/checkpoints" in stderr
+    both = terminal.output_lines()
     assert len(first) < len(both)
     assert both == [f"{n:06}" for n in range(1, len(both) + 1)]
 
 
-def test_without_a_directory_ctrl_c_works_off_what_was_read(terminal: Terminal) -> None:
+def test_ctrl_c_drains_the_job_without_a_checkpoint_directory(terminal: Terminal) -> None:
     terminal.run()
     terminal.wait_for_checkpoints(2)
-    code, said = terminal.interrupt()
-    assert code == 0, said
-    written = terminal.written()
+    code, stderr = terminal.interrupt()
+    assert code == 0, stderr
+    written = terminal.output_lines()
     assert written == [f"{n:06}" for n in range(1, len(written) + 1)]
     terminal.run()
     terminal.wait_for_checkpoints(2)
     assert "resuming" not in terminal.interrupt()[1]
 
 
-def test_a_run_that_is_limited_is_gone_on_with_too(terminal: Terminal) -> None:
-    kept = ["--checkpoint_dir", f"{terminal.folder}/checkpoints", "--run_for", "0.5"]
+def test_a_run_with_a_duration_is_resumed_by_the_next_one(terminal: Terminal) -> None:
+    flags = ["--checkpoint_dir", f"{terminal.folder}/checkpoints", "--run_for", "0.5"]
     for _ in range(2):
-        terminal.run(*kept)
+        terminal.run(*flags)
         assert terminal.command is not None
-        _, said = terminal.command.communicate(timeout=PATIENCE)
-        assert terminal.command.returncode == 0, said
-    assert "resuming from checkpoint" in said
-    both = terminal.written()
+        _, stderr = terminal.command.communicate(timeout=LONG)
+        assert terminal.command.returncode == 0, stderr
+    assert "resuming from checkpoint" in stderr
+    both = terminal.output_lines()
     assert both == [f"{n:06}" for n in range(1, len(both) + 1)]
 
 
-def test_another_pipeline_may_not_have_the_checkpoints(terminal: Terminal) -> None:
-    kept = ["--checkpoint_dir", f"{terminal.folder}/checkpoints", "--run_for", "0.2"]
-    terminal.run(*kept)
+def test_another_pipeline_is_refused_the_checkpoints(terminal: Terminal) -> None:
+    flags = ["--checkpoint_dir", f"{terminal.folder}/checkpoints", "--run_for", "0.2"]
+    terminal.run(*flags)
     assert terminal.command is not None
-    terminal.command.communicate(timeout=PATIENCE)
+    terminal.command.communicate(timeout=LONG)
     other = SCRIPT
     for name in ("ticks", "key", "count", "write"):
         other = other.replace(f'"{name}" >>', f'"other {name}" >>')
     terminal.script.write_text(other)
-    terminal.run(*kept)
-    _, said = terminal.command.communicate(timeout=PATIENCE)
+    terminal.run(*flags)
+    _, stderr = terminal.command.communicate(timeout=LONG)
     assert terminal.command.returncode != 0
-    assert "another pipeline" in said
+    assert "another pipeline" in stderr

@@ -19,14 +19,14 @@ class Wire:
 
     def __init__(self, credit: int = 2, block_size: int = 4) -> None:
         self.in_flight: list[Item] = []
-        self.most = 0
+        self.max_waiting = 0
         self.output = OutputChannel(ID, credit, block_size, self._send)
         self.input = InputChannel(ID, credit, lambda n: self.output.grant(n))
 
     def _send(self, items: list[Item]) -> None:
         self.in_flight += items
         waiting = sum(isinstance(item, Block) for item in [*self.in_flight, *self.input._items])
-        self.most = max(self.most, waiting)
+        self.max_waiting = max(self.max_waiting, waiting)
 
     def deliver(self) -> None:
         items, self.in_flight = self.in_flight, []
@@ -173,7 +173,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
     wire.output.flush()
     taken += wire.drain()
     assert values(taken) == list(range(written))
-    assert wire.most <= credit
+    assert wire.max_waiting <= credit
     seen = 0
     for item in taken:
         match item:

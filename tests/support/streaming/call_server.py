@@ -16,7 +16,7 @@ class CallServer:
         self.path = str(folder / "calls")
         self.asked: list[tuple[int, int]] = []
         """The id of the process and the number of each call, in the order in which they arrived."""
-        self.most = 0
+        self.max_in_flight = 0
         """The greatest number of calls of one process that waited at the same time."""
         self._waiting: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -62,7 +62,7 @@ class CallServer:
             with self._changed:
                 self.asked.append((pid, number))
                 self._waiting[pid] = self._waiting.get(pid, 0) + 1
-                self.most = max(self.most, self._waiting[pid])
+                self.max_in_flight = max(self.max_in_flight, self._waiting[pid])
                 self._changed.notify_all()
                 self._changed.wait_for(lambda: self._released)
                 self._waiting[pid] -= 1

@@ -40,32 +40,32 @@ class Run:
     """The parameters of a run.
 
     `rate` is the number of records per second and partition (0: no limit), `slow` the seconds that a step spends on
-    each record, and `faulty` the place of a single failure: process, snapshot, restore or commit. With a `format`,
-    records are also written to files of that format.
+    each record, and `faulty` the place of a single failure: process, snapshot, restore or commit. Records are also
+    written to files of each of the `formats`, which are separated by commas.
     """
 
     folder: str
     rate: int = 1500
     slow: float = 0.0
     faulty: str = ""
-    format: str = ""
+    formats: str = ""
 
     @property
-    def told(self) -> str:
+    def event_pipe(self) -> str:
         """The named pipe."""
-        return f"{self.folder}/told"
+        return f"{self.folder}/events"
 
     @property
-    def held(self) -> Path:
+    def hold_file(self) -> Path:
         """While this file exists, no output is prepared."""
-        return Path(self.folder, "held")
+        return Path(self.folder, "hold")
 
-    def tell(self, what: str) -> None:
+    def report(self, event: str) -> None:
         """Report an event over the pipe, without waiting for a reader."""
         with contextlib.suppress(OSError):
-            pipe = os.open(self.told, os.O_WRONLY | os.O_NONBLOCK)
+            pipe = os.open(self.event_pipe, os.O_WRONLY | os.O_NONBLOCK)
             try:
-                os.write(pipe, what.encode())
+                os.write(pipe, event.encode())
             finally:
                 os.close(pipe)
 
@@ -117,7 +117,7 @@ class _NumberReader(Reader[Any]):
                 return Batch(Block([], []), wait=count / self._run.rate)
         numbers = range(self._at, self._at + count)
         self._at += count
-        self._run.tell("r")
+        self._run.report("r")
         block = Block([(n * 31 % KEYS, n, self._partition) for n in numbers], [event_time(n) for n in numbers])
         return Batch(block, watermark=self._at * MILLISECOND)
 
@@ -233,20 +233,20 @@ class VerifyingSink(Sink[Any]):
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         assert checkpoint is not None
-        self.run.tell("c")
+        self.run.report("c")
         for committable in in_order(committables):
             task, sequence = committable.order
             final = self.committed / f"{checkpoint:06}-{task:02}-{sequence:06}"
             if final.exists():
                 continue
             os.replace(self.pending / committable.payload, final)  # raises if it is lost
-            self.run.tell("m")
+            self.run.report("m")
             if self.run.fails_at("commit"):
                 raise RuntimeError("injected into a commit")
-        self.run.tell("d")
+        self.run.report("d")
 
     def abort(self, run: str) -> None:
-        self.run.tell("a")
+        self.run.report("a")
         for path in self.pending.glob("*"):
             path.unlink(missing_ok=True)
 
@@ -260,16 +260,16 @@ class _VerifyingAttempt(Attempt[Any]):
         self._lines: list[str] = []
 
     def write(self, values: Sequence[Any]) -> None:
-        self._sink.run.tell("w")
+        self._sink.run.report("w")
         self._lines += [json.dumps(value) + "\n" for value in values]
 
     def prepare(self) -> list[Committable]:
-        self._sink.run.tell("p")
+        self._sink.run.report("p")
         if not self._lines:
             return []
-        if self._sink.run.held.exists():
-            self._sink.run.tell("h")
-            while self._sink.run.held.exists():
+        if self._sink.run.hold_file.exists():
+            self._sink.run.report("h")
+            while self._sink.run.hold_file.exists():
                 time.sleep(0.001)
         name = f"{self._attempt}-{self._sequence:06}"
         (self._sink.pending / name).write_text("".join(self._lines))
@@ -318,11 +318,12 @@ def build_pipeline(run: Run, options: Sequence[str]) -> tg.Pipeline:
     records = (counted, in_order_, sums) | "records" >> tg.Flatten()
     _ = records | "verifying" >> tg.Write(VerifyingSink(run))
     _ = records | "lines" >> tg.Map(json.dumps) | "text" >> tg.io.WriteToText(f"{run.folder}/text/part")
-    if run.format:
+    if run.formats:
         rows = records | "rows" >> tg.Map(lambda record: tg.Row(kind=record[0], text=json.dumps(record)))
-        _ = rows | "files" >> FILE_WRITERS[run.format](
-            f"{run.folder}/files/part", {"kind": str, "text": str}, partition_by="kind", max_file_bytes=20_000
-        )
+        for name in run.formats.split(","):
+            _ = rows | f"{name} files" >> FILE_WRITERS[name](
+                f"{run.folder}/{name}/part", {"kind": str, "text": str}, partition_by="kind", max_file_bytes=20_000
+            )
     return pipeline
 
 

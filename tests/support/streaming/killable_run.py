@@ -29,21 +29,21 @@ class KillableRun:
         self.flags = flags
         """The flags of the next client."""
         self._clients: list[subprocess.Popen[str]] = []
-        self._told = EventPipe(run.told)
+        self._events = EventPipe(run.event_pipe)
         self._savepoints = 0
         self.client = self.start()
 
     def start(self, workers: int = 2) -> subprocess.Popen[str]:
         """Start a client: the first, or one that resumes from the checkpoints of the one before."""
         paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
-        with open(self.folder / "said", "a") as said:
+        with open(self.folder / "stderr", "a") as stderr:
             self.client = subprocess.Popen(
                 self.command(
                     ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self.flags]
                 ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=said,
+                stderr=stderr,
                 text=True,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
             )
@@ -55,15 +55,15 @@ class KillableRun:
         return client_command(self.run, flags)
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """The stderr of all clients."""
-        return (self.folder / "said").read_text()
+        return (self.folder / "stderr").read_text()
 
     def watch(self, what: str, times: int = 1) -> None:
         """Wait for `times` further events of the kinds in `what`."""
         ended = "the client has ended"
-        self._told.watch(
-            what, times, fault=lambda: "" if self.client.poll() is None else f"{ended}: {self.said[-3000:]}"
+        self._events.watch(
+            what, times, fault=lambda: "" if self.client.poll() is None else f"{ended}: {self.stderr[-3000:]}"
         )
 
     def workers(self) -> list[int]:
@@ -95,24 +95,24 @@ class KillableRun:
 
     def stop_in_prepare(self) -> tuple[int, list[int]]:
         """Send SIGSTOP to all processes while sinks prepare output; the ids of the job's process and of the workers."""
-        self.run.held.touch()
+        self.run.hold_file.touch()
         self.watch("h")
         (job,), workers = child_pids(self.client.pid), self.workers()
         for pid in (self.client.pid, job, *workers):
             os.kill(pid, signal.SIGSTOP)
-        self.run.held.unlink()
+        self.run.hold_file.unlink()
         return job, workers
 
     def ask_for_savepoint(self) -> None:
-        """Ask for a savepoint; the job goes on running."""
+        """Ask for a savepoint; the job continues."""
         self._savepoints += 1
-        self._say(f"{self.folder}/saved/{self._savepoints}")
+        self._send_line(f"{self.folder}/saved/{self._savepoints}")
 
     def ask_to_drain(self) -> None:
         """Ask for a drain, and don't wait for it."""
-        self._say("drain")
+        self._send_line("drain")
 
-    def _say(self, line: str) -> None:
+    def _send_line(self, line: str) -> None:
         assert self.client.stdin is not None
         self.client.stdin.write(f"{line}\n")
         self.client.stdin.flush()
@@ -120,7 +120,7 @@ class KillableRun:
     def drain(self) -> int:
         """Drain the job; the number of records that it has read."""
         out, _ = self.client.communicate("drain\n", timeout=TIMEOUT)
-        assert self.client.returncode == 0, self.said[-3000:]
+        assert self.client.returncode == 0, self.stderr[-3000:]
         return int(json.loads(out))
 
     def check(self, numbers: int, *, ordered_too: bool = True) -> None:
@@ -129,11 +129,13 @@ class KillableRun:
         texts = sorted((self.folder / "text").glob("part-*"), key=commit_order)
         for paths in (committed, texts):
             check_exactly_once(read_records(paths), numbers, ordered_too=ordered_too)
-        if self.run.format:
-            files = sorted(self.folder.glob("files/kind=*/part-*"), key=lambda path: (path.parent, commit_order(path)))
-            rows = [row for path in files for row in rows_of(path.read_bytes(), self.run.format)]
+        for name in filter(None, self.run.formats.split(",")):
+            files = sorted(
+                self.folder.glob(f"{name}/kind=*/part-*"), key=lambda path: (path.parent, commit_order(path))
+            )
+            rows = [row for path in files for row in rows_of(path.read_bytes(), name)]
             check_exactly_once((json.loads(row["text"]) for row in rows), numbers, ordered_too=ordered_too)
-            assert not list((self.folder / "files").glob(".tidegate-*"))
+            assert not list((self.folder / name).glob(".tidegate-*"))
         assert not list((self.folder / "pending").iterdir())
         assert not list((self.folder / "text").glob(".tidegate-*"))
 
@@ -144,7 +146,7 @@ class KillableRun:
                 for pid in (client.pid, *(pid for job in child_pids(client.pid) for pid in (job, *child_pids(job)))):
                     os.kill(pid, signal.SIGKILL)
                 client.communicate()
-        self._told.close()
+        self._events.close()
 
 
 def commit_order(path: Path) -> tuple[int, str]:

@@ -1,8 +1,8 @@
 """A stream whose only sink stages its output with the runner, and which is held at chosen points of a commit.
 
-While the file `hold-PLACE` is in the run's folder, whoever gets to that place waits there, and reports "H" again and
-again: `prepared` (a task has prepared output, and its checkpoint waits for it), `commit`, `during` (a file is visible,
-another is not), `committed` (all is done, but not acknowledged).
+While the file `hold-PLACE` is in the run's folder, a process that reaches that place waits there, and repeatedly
+reports "H": `prepared` (a task has prepared output, and its checkpoint waits for it), `commit`, `during` (one file is
+visible, another is not), `committed` (all is done, but not acknowledged).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def hold(run: Run, place: str) -> None:
     """Wait here for as long as the test wants."""
     path = Path(run.folder, f"hold-{place}")
     while path.exists():
-        run.tell("H")
+        run.report("H")
         time.sleep(0.001)
 
 
@@ -69,7 +69,7 @@ class StagingSink(Sink[str]):
             os.replace(part, final)
             hold(self.run, "during")
         hold(self.run, "committed")
-        self.run.tell("d")
+        self.run.report("d")
 
     def abort(self, run: str) -> None:
         for path in Path(self.run.folder, "local").glob(f"{run}-*"):
@@ -159,7 +159,7 @@ class StagingRun(KillableRun):
         return [sys.executable, "-c", script, json.dumps(asdict(self.run)), *self._how, *flags]
 
     def release(self) -> None:
-        """Hold nobody any longer."""
+        """Let the processes that are held continue."""
         for path in self.folder.glob("hold-*"):
             path.unlink()
 
@@ -171,7 +171,7 @@ class StagingRun(KillableRun):
         return [*jobs, *workers]
 
     def resume(self, client: subprocess.Popen[str], others: Sequence[int]) -> None:
-        """Let suspended processes go on."""
+        """Let suspended processes continue."""
         for pid in (*others, client.pid):
             os.kill(pid, signal.SIGCONT)
 
