@@ -1,6 +1,6 @@
-"""What lies outside of the engine, simulated: a disk that tears writes, a source of numbers, a sink that is checked.
+"""A simulation of everything outside of the engine: a disk that tears writes, a source of numbers, a checked sink.
 
-All of it is found by the name of a simulation, because user code reaches tasks pickled.
+User code looks it up by the name of the simulation, because it reaches tasks pickled.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Record = tuple[Any, ...]
 
 
 class Killed(BaseException):
-    """The process that runs this is killed here and now."""
+    """The process that runs this code is killed at this point."""
 
 
 @dataclass
 class Outside:
-    """The outside of one simulation. `strike` is called at every place where a process may be killed."""
+    """The outside of one simulation. `crash_point` is called wherever a process may be killed."""
 
     numbers: int
     partitions: int
     discovers: bool = False
-    """Whether partitions are found while the job runs: elements of the later ones may be late."""
-    strike: Callable[[str], None] = lambda place: None
+    """True if partitions are discovered while the job runs, so that elements of later ones may be late."""
+    crash_point: Callable[[str], None] = lambda place: None
     pending: dict[str, list[Record]] = field(default_factory=dict)
     committed: list[tuple[int, list[Record]]] = field(default_factory=list)
-    """With the checkpoint that each belongs to."""
+    """Committed records, with the checkpoint that they belong to."""
     done: set[str] = field(default_factory=set)
     attempts: int = 0
     on_commit: Callable[[], None] = lambda: None
@@ -45,14 +45,14 @@ OUTSIDES: dict[str, Outside] = {}
 
 
 def outside_of(name: str) -> Outside:
-    """The outside of that name: the real one, also for code that has travelled by value."""
+    """The outside of that name, also for code that was pickled by value, with its own copy of this module's globals."""
     found: Outside = import_module("tests.streaming.simulation.outside").OUTSIDES[name]
     return found
 
 
 @dataclass(frozen=True)
 class Numbers(Source[Any]):
-    """`(key, number)` for every number of a partition, each at a time of its own, slightly out of order."""
+    """`(key, number)` for every number of a partition, with distinct timestamps, slightly out of order."""
 
     name_: str
     numbers: int
@@ -72,11 +72,11 @@ class Numbers(Source[Any]):
 
 
 @dataclass(frozen=True)
-class FoundNumbers(Numbers):
-    """The same numbers; partitions are found one after another, while those before are being read."""
+class DiscoveredNumbers(Numbers):
+    """The same numbers; partitions are discovered one after another while earlier ones are being read."""
 
     def splits(self, desired: int) -> list[Split]:
-        raise AssertionError("the enumerator finds the partitions")
+        raise AssertionError("the enumerator discovers the partitions")
 
     def enumerator(self, state: Position = None) -> SplitEnumerator:
         return _Partitions(self, state or 0)
@@ -88,10 +88,10 @@ class _Partitions(SplitEnumerator):
         self._found = found
 
     def discover(self, limit: int) -> Discovery:
-        outside_of(self._source.name_).strike("discover")
+        outside_of(self._source.name_).crash_point("discover")
         found = Split(f"part-{self._found}", None, self._found)
         self._found += 1
-        outside_of(self._source.name_).strike("discovered")
+        outside_of(self._source.name_).crash_point("discovered")
         return Discovery([found], wait=0.05 * self._found, end=self._found == self._source.partitions)
 
     def state(self) -> Position:
@@ -106,7 +106,7 @@ class _NumbersReader(Reader[Any]):
 
     def read(self, limit: int) -> Batch:
         source = self._source
-        outside_of(source.name_).strike("read")
+        outside_of(source.name_).crash_point("read")
         share = source.numbers // source.partitions
         count = min(limit, share - self._at, 1 + (self._at * 7) % 5)
         numbers = [self._partition * share + self._at + n for n in range(count)]
@@ -120,14 +120,16 @@ class _NumbersReader(Reader[Any]):
 
 
 def event_time(n: int) -> int:
-    """The event time (µs) of the n-th number of a partition: ten a second, off by up to a second."""
+    """The event time (µs) of the n-th number of a partition: ten per second, out of order by up to a second."""
     return n * SECOND // 10 - (n * 7919 % 10) * SECOND // 10
 
 
 @dataclass(frozen=True)
 class Checked(Sink[Any]):
-    """Keeps what is committed, and shows every commit to whoever checks. `stages`: what is prepared is in files that
-    the runner keeps; otherwise it is outside."""
+    """Stores committed records in the outside, and reports every commit.
+
+    `stages`: prepared records are in staged files; otherwise, they are in the outside.
+    """
 
     name_: str
     stages: bool = False
@@ -143,7 +145,7 @@ class Checked(Sink[Any]):
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         outside = outside_of(self.name_)
         for committable in in_order(committables):
-            outside.strike("commit")
+            outside.crash_point("commit")
             name = committable.payload
             if name in outside.done:
                 continue
@@ -154,13 +156,13 @@ class Checked(Sink[Any]):
             outside.done.add(name)
             outside.committed.append((checkpoint or 0, records))
             outside.on_commit()
-            outside.strike("committed")
+            outside.crash_point("committed")
 
     def abort(self, run: str) -> None:
         outside = outside_of(self.name_)
         for name in list(outside.pending):
             if name.startswith(f"{run}/"):
-                outside.strike("abort")
+                outside.crash_point("abort")
                 del outside.pending[name]
 
 
@@ -176,11 +178,11 @@ class _CheckedAttempt(Attempt[Any]):
         self._pieces = 0
 
     def write(self, values: Sequence[Any]) -> None:
-        self._outside.strike("write")
+        self._outside.crash_point("write")
         self._records += values
 
     def prepare(self) -> list[Committable]:
-        self._outside.strike("prepare")
+        self._outside.crash_point("prepare")
         if not self._records:
             return []
         self._pieces += 1
@@ -192,7 +194,7 @@ class _CheckedAttempt(Attempt[Any]):
             files = [StagedFile.of_bytes("half", pickle.dumps(part)) for part in (records[:half], records[half:])]
             return [Committable(order, name, tuple(files))]
         self._outside.pending[name] = records
-        self._outside.strike("prepared")
+        self._outside.crash_point("prepared")
         return [Committable(order, name)]
 
     def close(self) -> None:
@@ -201,14 +203,14 @@ class _CheckedAttempt(Attempt[Any]):
 
 @dataclass
 class Disk:
-    """A checkpoint directory. What a killed process was writing is not there, or torn under a temporary name."""
+    """A checkpoint directory. A file that a killed process was writing is missing, or torn under a temporary name."""
 
     files: dict[str, bytes] = field(default_factory=dict)
-    strike: Callable[[str], None] = lambda place: None
-    unsettled: set[str] = field(default_factory=set)
+    crash_point: Callable[[str], None] = lambda place: None
+    unsynced: set[str] = field(default_factory=set)
 
     def read(self, name: str) -> bytes:
-        self.strike("disk read")
+        self.crash_point("disk read")
         try:
             return self.files[name]
         except KeyError:
@@ -219,28 +221,28 @@ class Disk:
 
     def write(self, name: str, data: bytes) -> None:
         self.files[f"{name}.tmp"] = data[: len(data) // 2]
-        self.strike("disk write")
+        self.crash_point("disk write")
         del self.files[f"{name}.tmp"]
         self.files[name] = data
-        self.strike("disk written")
+        self.crash_point("disk written")
 
     def put(self, name: str, data: bytes) -> None:
         self.write(name, data)
-        self.unsettled.add(name)
+        self.unsynced.add(name)
 
     def sync(self, names: Iterable[str]) -> None:
         for name in names:
-            self.strike("disk settle")
+            self.crash_point("disk sync")
             if name not in self.files:
                 raise FileNotFoundError(name)
-            self.unsettled.discard(name)
+            self.unsynced.discard(name)
 
     def create(self, name: str, data: bytes) -> bool:
-        self.strike("disk create")
+        self.crash_point("disk create")
         if name in self.files:
             return False
         self.files[name] = data
-        self.strike("disk created")
+        self.crash_point("disk created")
         return True
 
     def list(self, folder: str) -> list[str]:
@@ -251,5 +253,5 @@ class Disk:
         return []
 
     def delete(self, name: str) -> None:
-        self.strike("disk delete")
+        self.crash_point("disk delete")
         self.files.pop(name, None)

@@ -1,7 +1,7 @@
-"""The pipeline of a simulation, and what must come of it.
+"""The pipeline of a simulation, and the check of its output.
 
 Numbers go through a rebalance, keyed state with timers, a second shuffle into windows, and into three checked sinks:
-one that has its own place for what is prepared, and two that stage files, of which one commits by task.
+one that stores prepared output itself, and two that stage files, one of which commits by task.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tidegate as tg
-from tests.streaming.simulation.outside import Checked, FoundNumbers, Numbers, Outside, Record, event_time
+from tests.streaming.simulation.outside import Checked, DiscoveredNumbers, Numbers, Outside, Record, event_time
 from tidegate.sdk.time import SECOND
 
 SEEN = tg.ValueStateSpec("seen")
 GATHERED = tg.BagStateSpec("gathered")
 FLUSH = tg.EventTimer("flush")
 WINDOW = 3
-EVERY = 2
+FLUSH_AFTER = 2
 
 
 class Counting(tg.DoFn):
-    """Numbers the elements of each key as they come, and gives what has gathered when a timer says so."""
+    """Numbers the elements of each key as they arrive, and emits the gathered ones when a timer fires."""
 
     def process(
         self,
@@ -36,7 +36,7 @@ class Counting(tg.DoFn):
         count = (seen.read() or 0) + 1
         seen.write(count)
         if not any(True for _ in gathered.read()):
-            flush.set(at + EVERY)
+            flush.set(at + FLUSH_AFTER)
         gathered.add(number)
         yield ("seen", key, count, number)
 
@@ -56,7 +56,7 @@ LAST = tg.MapStateSpec("last")
 
 
 class InOrder(tg.DoFn):
-    """Tells for each element which one of its partition and key came before it."""
+    """Emits, with each element, the previous one of its partition and key."""
 
     def __init__(self, share: int) -> None:
         self.share = share
@@ -71,28 +71,28 @@ class InOrder(tg.DoFn):
 
 
 def build(name: str, numbers: int, partitions: int, keys: int, *, discovers: bool = False) -> tg.Pipeline:
-    """The pipeline of the simulation of that name. `discovers`: partitions are found while it runs."""
+    """The pipeline of the simulation of that name. `discovers`: partitions are discovered while it runs."""
     pipeline = tg.Pipeline()
-    kind = FoundNumbers if discovers else Numbers
+    kind = DiscoveredNumbers if discovers else Numbers
     source = pipeline | "numbers" >> tg.Read(kind(name, numbers, partitions, keys, endless=False))
     counted = source | "spread" >> tg.Reshuffle() | "count" >> tg.ParDo(Counting())
     ordered = source | "order" >> tg.ParDo(InOrder(numbers // partitions))
     _ = ordered | "ordered" >> tg.Write(Checked(name))
-    _ = counted | "told" >> tg.Write(Checked(name, stages=True, commit_by="task"))
+    _ = counted | "counted" >> tg.Write(Checked(name, stages=True, commit_by="task"))
     windowed = (
         counted
         | "only seen" >> tg.Filter(is_seen)
         | "rekey" >> tg.Map(by_digit)
         | "windows" >> tg.WindowInto(tg.FixedWindows(WINDOW))
-        | "sums" >> tg.CombinePerKey(InPlace())
+        | "sums" >> tg.CombinePerKey(InPlaceSum())
         | "end" >> tg.ParDo(WithWindow())
     )
     _ = windowed | "summed" >> tg.Write(Checked(name, stages=True))
     return pipeline
 
 
-class InPlace(tg.CombineFn[int, list[int], int]):
-    """A sum whose accumulators change in place, as they may."""
+class InPlaceSum(tg.CombineFn[int, list[int], int]):
+    """A sum whose accumulators are changed in place, as the contract allows."""
 
     def create_accumulator(self) -> list[int]:
         return [0]
@@ -124,18 +124,18 @@ class WithWindow(tg.DoFn):
         yield ("sum", element[0], window.end.micros, element[1])
 
 
-class Broken(AssertionError):
+class InvariantViolation(AssertionError):
     """An invariant does not hold."""
 
 
 class Checker:
-    """Holds every commit against what must be."""
+    """Checks every commit against the expected output."""
 
     def __init__(self, outside: Outside, keys: int) -> None:
         self._outside = outside
         self._keys = keys
         self._share = outside.numbers // outside.partitions
-        self._kept = 0
+        self._final = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -148,20 +148,20 @@ class Checker:
         self._sums: dict[tuple[int, int], int] = {}
 
     def check(self) -> None:
-        """Look at what has been committed since the last time."""
+        """Check the output that has been committed since the last call."""
         committed = self._outside.committed
         while self._checked < len(committed):
             self._checked += 1
             self._check(committed[self._checked - 1][1])
 
-    def keep(self) -> None:
-        """Numbers of checkpoints begin anew: nothing that has been committed by now is undone."""
-        self._kept = len(self._outside.committed)
+    def mark_final(self) -> None:
+        """Checkpoint numbers start again at 1: none of the output committed so far will be repeated."""
+        self._final = len(self._outside.committed)
 
     def rewind(self, checkpoint: int) -> None:
-        """The job goes on from this checkpoint, as later ones are damaged: what was committed by them comes again."""
+        """The job resumes from this checkpoint because later ones are damaged: their output is going to be repeated."""
         committed = self._outside.committed
-        committed[self._kept :] = [(at, records) for at, records in committed[self._kept :] if at <= checkpoint]
+        committed[self._final :] = [(at, records) for at, records in committed[self._final :] if at <= checkpoint]
         self._begin()
         self.check()
 
@@ -170,51 +170,53 @@ class Checker:
             match record:
                 case ("seen", key, count, number):
                     if number in self._numbers:
-                        raise Broken(f"{number} came twice")
+                        raise InvariantViolation(f"{number} came twice")
                     self._numbers.add(number)
                     self._counts[key] += 1
                     if count != self._counts[key]:
-                        raise Broken(f"key {key}: count {count} follows {self._counts[key] - 1}")
+                        raise InvariantViolation(f"key {key}: count {count} follows {self._counts[key] - 1}")
                 case ("order", key, partition, before, number):
                     if self._order.get((key, partition), -1) != before or number <= before:
-                        raise Broken(f"key {key}, partition {partition}: {number} follows {before}")
+                        raise InvariantViolation(f"key {key}, partition {partition}: {number} follows {before}")
                     self._order[key, partition] = number
                     self._ordered += 1
                 case ("flushed", key, numbers):
                     for number in numbers:
                         if number in self._flushed:
-                            raise Broken(f"{number} was flushed twice")
+                            raise InvariantViolation(f"{number} was flushed twice")
                         if number % self._keys != key:
-                            raise Broken(f"{number} was flushed for key {key}")
+                            raise InvariantViolation(f"{number} was flushed for key {key}")
                         self._flushed.add(number)
                 case ("sum", digit, end, n):
                     if (digit, end) in self._sums:
-                        raise Broken(f"the window of {digit} that ends at {end} came twice")
+                        raise InvariantViolation(f"the window of {digit} that ends at {end} came twice")
                     self._sums[digit, end] = n
                 case other:
-                    raise Broken(f"what is {other}?")
+                    raise InvariantViolation(f"what is {other}?")
 
     def finish(self, *, drained: bool) -> None:
-        """Everything has been committed. `drained`: sources ended before their time, wherever they were."""
+        """Check that the output is complete. `drained`: sources ended early, each at any position."""
         missing = set(range(self._share * self._outside.partitions)) - self._numbers
         if drained:
             missing = {number for number in missing if number + 1 in self._numbers and (number + 1) % self._share}
         if missing:
-            raise Broken(f"{len(missing)} numbers are lost, such as {min(missing)}")
+            raise InvariantViolation(f"{len(missing)} numbers are lost, such as {min(missing)}")
         if self._ordered != len(self._numbers):
-            raise Broken(f"{len(self._numbers) - self._ordered} numbers are missing in order")
+            raise InvariantViolation(f"{len(self._numbers) - self._ordered} numbers are missing in order")
         if self._numbers != self._flushed:
             lost = self._numbers - self._flushed
-            raise Broken(f"{len(lost)} numbers were never flushed, such as {min(lost)}: a timer was forgotten")
+            raise InvariantViolation(
+                f"{len(lost)} numbers were never flushed, such as {min(lost)}: a timer was forgotten"
+            )
         expected: dict[tuple[int, int], int] = defaultdict(int)
         for number in self._numbers:
             end = (event_time(number % self._share) // (WINDOW * SECOND) + 1) * WINDOW * SECOND
             expected[number % 10, end] += 1
-        late = self._outside.discovers  # of a partition that was found later, some may be dropped
+        late = self._outside.discovers  # some elements of partitions discovered later may be dropped
         wrong = {
             at
             for at in expected.keys() | self._sums.keys()
             if self._sums.get(at, 0) > expected.get(at, 0) or (not late and self._sums.get(at) != expected.get(at))
         }
         if wrong:
-            raise Broken(f"{len(wrong)} window sums are wrong, such as {min(wrong)}")
+            raise InvariantViolation(f"{len(wrong)} window sums are wrong, such as {min(wrong)}")

@@ -1,4 +1,4 @@
-"""One simulation from one seed: the seed also decides how large, how parallel and how hard it is."""
+"""One simulation from one seed, which also determines its size, its parallelism and its settings."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ KEYS = 7
 
 def simulate(
     seed: int,
-    happened: list[str] | None = None,
+    history: list[str] | None = None,
     *,
     faults: Faults | None = None,
     mutate: Callable[[Simulation], None] = lambda simulation: None,
 ) -> Simulation:
-    """Run it; Broken where an invariant does not hold. `happened` is filled with what happened; `mutate` breaks the
-    engine on purpose."""
+    """Run a simulation. `history` receives its log; `mutate` introduces a deliberate fault.
+
+    Raises InvariantViolation.
+    """
     chance = random.Random(seed ^ 0x5EED)
     partitions = chance.choice([1, 2, 3])
     numbers = partitions * chance.choice([20, 60, 120])
@@ -53,7 +55,7 @@ def simulate(
         ),
         restart=RestartSettings(attempts=20, delay=0.05, most_delay=0.2),
     )
-    # Of its own, so that a seed that discovers nothing is the same without.
+    # A generator of its own, so that other choices of a seed don't depend on it.
     discovers = partitions > 1 and random.Random(seed ^ 0xD15C).random() < 0.3
     job = Job("simulated", "run", planned(numbers, partitions, discovers=discovers), settings)
     outside = Outside(numbers, partitions, discovers)
@@ -65,8 +67,8 @@ def simulate(
         simulation.run()
     finally:
         setattr(epoch_fencing, "open_storage", before)  # noqa: B010
-        if happened is not None:
-            happened += simulation.happened
+        if history is not None:
+            history += simulation.history
     return simulation
 
 

@@ -1,7 +1,7 @@
-"""The engine in a simulated world: whatever is killed, cut off, hung or damaged, everything comes once and in order.
+"""The engine in a simulated world: output is exactly once and in order under kills, lost messages, hangs and damage.
 
-A seed that fails is named with the command that shows it again. The tests of the tests break the engine on purpose,
-each in one way that has cost some stream processor its guarantees, and see that the simulation tells.
+A failing seed is reported with the command that repeats it. Further tests introduce deliberate faults into the engine,
+each of a kind that has cost some stream processor its guarantees, and check that the simulation detects them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zlib import crc32
 
 import pytest
 
-from tests.streaming.simulation.pipeline import Broken
+from tests.streaming.simulation.pipeline import InvariantViolation
 from tests.streaming.simulation.running import simulate
 from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.state.keyed_state import KeyedState
@@ -42,13 +42,13 @@ from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.sdk.portable.model import Write
 
 CHUNKS = 20
-ENOUGH = 200
-"""Seeds within which each mutation is found out."""
+MUTATION_SEEDS = 200
+"""The number of seeds within which each mutation is detected."""
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_whatever_happens_everything_comes_once_and_in_order(chunk: int, pytestconfig: pytest.Config) -> None:
+def test_output_is_exactly_once_and_in_order_under_any_faults(chunk: int, pytestconfig: pytest.Config) -> None:
     seeds = pytestconfig.getoption("--simulation-seeds")
     failed = []
     for seed in range(chunk, seeds, CHUNKS):
@@ -60,9 +60,9 @@ def test_whatever_happens_everything_comes_once_and_in_order(chunk: int, pytestc
 
 
 @pytest.mark.parametrize("seed", [21374, 23086])
-def test_schedules_that_once_showed_a_fault(seed: int) -> None:
-    """A coordinator taken for dead aborts output beside its successor; a task's input ends between the first barrier
-    and the word that the checkpoint is given up, for which no other comes."""
+def test_schedules_that_once_revealed_a_bug(seed: int) -> None:
+    """A coordinator presumed dead aborts output at the same time as its successor; a task's input ends between the
+    first barrier and the abort of a checkpoint, after which no other barrier arrives."""
     simulate(seed)
 
 
@@ -70,13 +70,13 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def skip_alignment(patch: pytest.MonkeyPatch) -> None:
-    """The barrier on one channel is enough."""
+    """A task takes its snapshot when the barrier has arrived on one channel."""
     patch.setattr(BarrierAlignment, "aligned", property(lambda self: self.started))
     patch.setattr(BarrierAlignment, "missing", property(lambda self: frozenset()))
 
 
 def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
-    """State is on its way to the disk when the coordinator hears that it is there."""
+    """State is acknowledged before it is stored."""
 
     def store(self: WorkerProcess, name: str, state: bytes) -> StoredFile:
         self.storage.put(name, state[: len(state) // 2])
@@ -86,8 +86,8 @@ def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(WorkerProcess, "store", store)
 
 
-def leave_it_to_the_system(patch: pytest.MonkeyPatch) -> None:
-    """A manifest is in place while what it names may still be lost with the power."""
+def skip_sync(patch: pytest.MonkeyPatch) -> None:
+    """A manifest is written before the files that it lists are durable."""
     patch.setattr(CheckpointTracker, "new_files", lambda self, files: ())
 
 
@@ -106,81 +106,81 @@ def commit_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskOutputs, "prepare", commit)
 
 
-def forget_timers(patch: pytest.MonkeyPatch) -> None:
-    """What is restored is not all that was saved."""
+def lose_timers(patch: pytest.MonkeyPatch) -> None:
+    """Timers are missing in restored state."""
     read = vars(memory)["read_states"]
 
-    def forgetful(*given: Any) -> dict[str, Any]:
-        return {name: _without_timers(kept) for name, kept in read(*given).items()}
+    def read_without_timers(*args: Any) -> dict[str, Any]:
+        return {name: _without_timers(state) for name, state in read(*args).items()}
 
-    patch.setattr(memory, "read_states", forgetful)
-
-
-def _without_timers(kept: Any) -> Any:
-    if not isinstance(kept, KeyedState):
-        return kept
-    tables: Mapping[str, Any] = {name: table for name, table in kept.tables.items() if "timers" not in name}
-    return replace(kept, tables=dict(tables))
+    patch.setattr(memory, "read_states", read_without_timers)
 
 
-def forget_elements_under_way(patch: pytest.MonkeyPatch) -> None:
+def _without_timers(state: Any) -> Any:
+    if not isinstance(state, KeyedState):
+        return state
+    tables: Mapping[str, Any] = {name: table for name, table in state.tables.items() if "timers" not in name}
+    return replace(state, tables=dict(tables))
+
+
+def lose_elements_in_flight(patch: pytest.MonkeyPatch) -> None:
     """Blocks that an unaligned barrier has overtaken are not restored."""
     restored = vars(worker)["restored_state"]
 
-    def forgetful(*given: Any) -> TaskRestore:
-        restoring: TaskRestore = restored(*given)
+    def without_elements_in_flight(*args: Any) -> TaskRestore:
+        restoring: TaskRestore = restored(*args)
         return replace(restoring, state=replace(restoring.state, outgoing={}, incoming={}))
 
-    patch.setattr(worker, "restored_state", forgetful)
+    patch.setattr(worker, "restored_state", without_elements_in_flight)
 
 
 def share_accumulators(patch: pytest.MonkeyPatch) -> None:
-    """A merge changes what a checkpoint is yet to write."""
+    """Merging accumulators changes a snapshot that has not been written yet."""
     patch.setattr(task_checkpointer, "copied", lambda block: block)
 
 
-def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
-    """A checkpoint has only what changed since the one before, also where that was given up."""
+def lose_changes_of_aborted_checkpoints(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint has only the changes since the previous one, even if that was aborted."""
     since = IncrementalChain.since
 
-    def forgetful(self: IncrementalChain, *given: Any, whole: bool) -> Any:
+    def incomplete(self: IncrementalChain, *given: Any, whole: bool) -> Any:
         self._open.clear()
         return since(self, *given, whole=whole)
 
-    patch.setattr(IncrementalChain, "since", forgetful)
+    patch.setattr(IncrementalChain, "since", incomplete)
 
 
-def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
+def lose_finished_splits(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint records only the splits that are being read."""
     progress = SourceDriver.progress
 
-    def forgetful(self: SourceDriver, checkpoint: int) -> tuple[SplitProgress, ...]:
+    def incomplete(self: SourceDriver, checkpoint: int) -> tuple[SplitProgress, ...]:
         return tuple(replace(each, finished=()) for each in progress(self, checkpoint))
 
-    patch.setattr(SourceDriver, "progress", forgetful)
+    patch.setattr(SourceDriver, "progress", incomplete)
 
 
-def forget_splits_that_wait(patch: pytest.MonkeyPatch) -> None:
+def lose_unassigned_splits(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint has the state of an enumerator, but not all splits that the enumerator has returned."""
     lists = Deployment.lists.fget
     assert lists is not None
 
-    def forgetful(self: Deployment) -> dict[str, Any]:
+    def incomplete(self: Deployment) -> dict[str, Any]:
         waiting = {split.id for assigner in self._splits.values() for split in assigner._unassigned}
         return {
             label: tuple(split for split in splits if split.id not in waiting) for label, splits in lists(self).items()
         }
 
-    patch.setattr(Deployment, "lists", property(forgetful))
+    patch.setattr(Deployment, "lists", property(incomplete))
 
 
-def fence_nobody(patch: pytest.MonkeyPatch) -> None:
-    """A coordinator that was taken for dead goes on."""
+def skip_fencing(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that was presumed dead continues."""
     patch.setattr(epoch_fencing, "superseded", lambda *given: "")
 
 
-def grant_too_much(patch: pytest.MonkeyPatch) -> None:
-    """A receiver asks for more than it has room for."""
+def grant_excess_credit(patch: pytest.MonkeyPatch) -> None:
+    """A receiver grants more credit than it has room for."""
     take = InputChannel.take
 
     def generous(self: InputChannel) -> Any:
@@ -191,36 +191,36 @@ def grant_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InputChannel, "take", generous)
 
 
-def go_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
-    """Who waits for a while waits until the clock shows that it is over."""
+def measure_by_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Delays are measured by the wall clock, which may be set."""
     patch.setattr(SystemClock, "monotonic", lambda self: self._wall())
 
 
-def look_again_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A source is due while there is no room for what it gives."""
+def poll_without_room(patch: pytest.MonkeyPatch) -> None:
+    """A source is polled although there is no room for its elements."""
     next_wake = Task.next_wake
 
-    def restless(self: Task) -> int | None:
-        dues = [next_wake(self), *self.sources.poll_times()]
-        return min((due for due in dues if due is not None), default=None)
+    def polling(self: Task) -> int | None:
+        wake_times = [next_wake(self), *self.sources.poll_times()]
+        return min((time for time in wake_times if time is not None), default=None)
 
-    patch.setattr(Task, "next_wake", restless)
+    patch.setattr(Task, "next_wake", polling)
 
 
-def forget_what_waits_for_its_files(patch: pytest.MonkeyPatch) -> None:
+def lose_output_with_pending_files(patch: pytest.MonkeyPatch) -> None:
     """Output of an aborted checkpoint whose staged files are not stored yet is dropped."""
     take = StagedOutput.take
 
-    def forgetful(self: StagedOutput) -> tuple[Prepared, ...]:
+    def incomplete(self: StagedOutput) -> tuple[Prepared, ...]:
         taken = take(self)
         self._output.clear()
         return taken
 
-    patch.setattr(StagedOutput, "take", forgetful)
+    patch.setattr(StagedOutput, "take", incomplete)
 
 
-def take_the_first_task_for_all(patch: pytest.MonkeyPatch) -> None:
-    """A sink's checkpoint counts as committed when one of its tasks is."""
+def commit_after_first_task(patch: pytest.MonkeyPatch) -> None:
+    """A sink's checkpoint counts as committed when one of its tasks has committed."""
     acknowledge = CommitQueue.acknowledge
 
     def sloppy(self: CommitQueue, step: int, checkpoint: int | None, task: int | None = None) -> bool:
@@ -233,67 +233,69 @@ def take_the_first_task_for_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(CommitQueue, "acknowledge", sloppy)
 
 
-def in_haste(simulation: Simulation) -> None:
-    """Many checkpoints are given up, and only one that is complete is kept."""
+def with_frequent_aborts(simulation: Simulation) -> None:
+    """Many checkpoints are aborted, and only one completed checkpoint is retained."""
     settings = simulation.job.settings
-    hasty = replace(settings.checkpoints, interval=0.05, timeout=0.15, tolerated_failures=1000, retained=1)
-    simulation.job = replace(simulation.job, settings=replace(settings, checkpoints=hasty))
+    frequent = replace(settings.checkpoints, interval=0.05, timeout=0.15, tolerated_failures=1000, retained=1)
+    simulation.job = replace(simulation.job, settings=replace(settings, checkpoints=frequent))
 
 
-def as_it_comes(simulation: Simulation) -> None:
-    """As the seed says."""
+def as_seeded(simulation: Simulation) -> None:
+    """Leave the settings as the seed determines them."""
 
 
 @pytest.mark.parametrize(
-    ("mutation", "how"),
+    ("mutation", "mutate"),
     [
-        pytest.param(skip_alignment, as_it_comes, id="skip-alignment"),
-        pytest.param(acknowledge_before_writing, as_it_comes, id="acknowledge-before-writing"),
-        pytest.param(leave_it_to_the_system, as_it_comes, id="leave-it-to-the-system"),
-        pytest.param(commit_early, as_it_comes, id="commit-early"),
-        pytest.param(forget_timers, as_it_comes, id="forget-timers"),
-        pytest.param(forget_elements_under_way, as_it_comes, id="forget-elements-under-way"),
-        pytest.param(share_accumulators, as_it_comes, id="share-accumulators"),
-        pytest.param(forget_what_had_changed, in_haste, id="forget-what-had-changed"),
-        pytest.param(forget_finished_splits, as_it_comes, id="forget-finished-splits"),
-        pytest.param(forget_splits_that_wait, as_it_comes, id="forget-splits-that-wait"),
-        pytest.param(fence_nobody, as_it_comes, id="fence-nobody"),
-        pytest.param(grant_too_much, as_it_comes, id="grant-too-much"),
-        pytest.param(go_by_the_wall_clock, as_it_comes, id="go-by-the-wall-clock"),
-        pytest.param(forget_what_waits_for_its_files, in_haste, id="forget-what-waits-for-its-files"),
-        pytest.param(take_the_first_task_for_all, as_it_comes, id="take-the-first-task-for-all"),
-        pytest.param(look_again_at_once, as_it_comes, id="look-again-at-once"),
+        pytest.param(skip_alignment, as_seeded, id="skip-alignment"),
+        pytest.param(acknowledge_before_writing, as_seeded, id="acknowledge-before-writing"),
+        pytest.param(skip_sync, as_seeded, id="skip-sync"),
+        pytest.param(commit_early, as_seeded, id="commit-early"),
+        pytest.param(lose_timers, as_seeded, id="lose-timers"),
+        pytest.param(lose_elements_in_flight, as_seeded, id="lose-elements-in-flight"),
+        pytest.param(share_accumulators, as_seeded, id="share-accumulators"),
+        pytest.param(
+            lose_changes_of_aborted_checkpoints, with_frequent_aborts, id="lose-changes-of-aborted-checkpoints"
+        ),
+        pytest.param(lose_finished_splits, as_seeded, id="lose-finished-splits"),
+        pytest.param(lose_unassigned_splits, as_seeded, id="lose-unassigned-splits"),
+        pytest.param(skip_fencing, as_seeded, id="skip-fencing"),
+        pytest.param(grant_excess_credit, as_seeded, id="grant-excess-credit"),
+        pytest.param(measure_by_wall_clock, as_seeded, id="measure-by-wall-clock"),
+        pytest.param(lose_output_with_pending_files, with_frequent_aborts, id="lose-output-with-pending-files"),
+        pytest.param(commit_after_first_task, as_seeded, id="commit-after-first-task"),
+        pytest.param(poll_without_room, as_seeded, id="poll-without-room"),
     ],
 )
-def test_an_engine_that_is_broken_on_purpose_is_found_out(
-    mutation: Mutation, how: Callable[[Simulation], None], monkeypatch: pytest.MonkeyPatch
+def test_a_deliberate_fault_of_the_engine_is_detected(
+    mutation: Mutation, mutate: Callable[[Simulation], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    assert found_out(range(ENOUGH), how) is not None
+    assert first_violation(range(MUTATION_SEEDS), mutate) is not None
 
 
-def found_out(seeds: range, how: Callable[[Simulation], None]) -> int | None:
-    """The first seed for which the simulation says that something is wrong."""
+def first_violation(seeds: range, mutate: Callable[[Simulation], None]) -> int | None:
+    """The first seed for which an invariant is violated."""
     for seed in seeds:
         try:
-            simulate(seed, mutate=how)
-        except Broken:
+            simulate(seed, mutate=mutate)
+        except InvariantViolation:
             return seed
     return None
 
 
-def test_a_seed_says_what_happens_whatever_the_hashes_of_strings() -> None:
+def test_a_seed_determines_all_events_under_any_hash_seed() -> None:
     seed = random.Random("tests").randrange(1000)
-    told = {log_of(seed, hashes) for hashes in ("1", "2")}
-    assert len(told) == 1
-    assert "over after" in told.pop()
+    logs = {log_of(seed, hash_seed) for hash_seed in ("1", "2")}
+    assert len(logs) == 1
+    assert "ended after" in logs.pop()
 
 
-def log_of(seed: int, hashes: str) -> str:
-    """What happened, in a process with these hashes."""
+def log_of(seed: int, hash_seed: str) -> str:
+    """The log of a seed, from a process with this hash seed."""
     ran = subprocess.run(
         [sys.executable, "-m", "tests.streaming.simulation", "--seed", str(seed), "--log"],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hashes},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed},
         capture_output=True,
         text=True,
         check=True,

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Generic, TypeVar
 from zlib import crc32
 
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
-from tests.streaming.simulation.pipeline import Broken, Checker
+from tests.streaming.simulation.pipeline import Checker, InvariantViolation
 from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
@@ -59,15 +59,15 @@ class Faults:
     """The greatest number of each kind of fault in a simulation.
 
     `kills` of workers, half of them together with their messages in transit; `crashes` of the coordinator, at one in
-    `strikes` of the places where that is dangerous. `hangs` of the coordinator for a while, during which one of the
-    `usurpers` may replace it. `damages` to files of the newest checkpoint, before the next coordinator reads it.
+    `crash_points` of the places where that is dangerous. `hangs` of the coordinator for a while, during which one of
+    the `usurpers` may replace it. `damages` to files of the newest checkpoint, before the next coordinator reads it.
     `savepoints`, after which the job continues, and `stops`, after which it ends. `refusals` of uploads by a store.
     `steps` of the clock, forward or back.
     """
 
     kills: int = 3
     crashes: int = 2
-    strikes: int = 150
+    crash_points: int = 150
     hangs: int = 1
     usurpers: int = 1
     damages: int = 1
@@ -88,70 +88,74 @@ class Process:
 class WorkerProcess(Process):
     """A worker and the services that the simulation provides for it."""
 
-    def __init__(self, simulation: Simulation, crew: Crew, index: int) -> None:
-        super().__init__(f"worker {index} of attempt {crew.attempt}")
+    def __init__(self, simulation: Simulation, pool: WorkerPool, index: int) -> None:
+        super().__init__(f"worker {index} of attempt {pool.attempt}")
         self.simulation = simulation
-        self.crew = crew
+        self.pool = pool
         self.index = index
         self.clock: Clock = SystemClock(simulation.wall, lambda: simulation.now)
         self.storage = simulation.disk
-        self.files: StateFileStore = UploadedLater(self) if simulation.uploads else DirectFileStore(self.storage)
+        self.files: StateFileStore = DelayedUploads(self) if simulation.uploads else DirectFileStore(self.storage)
         self.staged = StagedOnDisk(self.files, self.storage)
-        self.commits = DoneLater(self)
-        assert crew.coordinator.opened is not None
-        self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
+        self.commits = DelayedWork(self)
+        assert pool.coordinator.opened is not None
+        self.worker = simulation.make_worker(pool.coordinator.opened.job, index, pool.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
-        self.marks: dict[ChannelId, CollectionStatus] = {}
+        self.statuses: dict[ChannelId, CollectionStatus] = {}
         self.cut = False
         """True if everything that it sent is lost."""
 
     def report(self, message: ToCoordinator) -> None:
-        crew = self.crew
-        event = coordinator_io.FromWorker(self.index, crew.attempt, message)
-        self.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(event))
+        pool = self.pool
+        event = coordinator_io.FromWorker(self.index, pool.attempt, message)
+        self.post(("up", pool.attempt, self.index), lambda: pool.coordinator.receive(event))
 
     def post(self, link: Any, arrive: Callable[[], None]) -> None:
         """Send, unless the link is cut before it arrives."""
         self.simulation.post(link, lambda: None if self.cut else arrive())
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
-        target = self.crew.workers[worker]
+        target = self.pool.workers[worker]
         blocks = sum(isinstance(item, Block) for item in items)
         self.in_flight[channel] = self.in_flight.get(channel, 0) + blocks
         credit = self.simulation.job.settings.credit
         if self.in_flight[channel] > credit:
-            self.simulation.breaks(f"{self.in_flight[channel]} blocks are under way in {channel}, credit is {credit}")
+            self.simulation.violation(
+                f"{self.in_flight[channel]} blocks are in flight in {channel}, credit is {credit}"
+            )
         for item in items:
-            self.check_mark(channel, item)
+            self.check_status(channel, item)
         copied = list(items)
-        self.post(("data", self.crew.attempt, channel), lambda: target.do(lambda: target.take_in(channel, copied)))
+        self.post(
+            ("data", self.pool.attempt, channel), lambda: target.do(lambda: target.receive_items(channel, copied))
+        )
 
-    def take_in(self, channel: ChannelId, items: Sequence[Item]) -> None:
+    def receive_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
         """Receive items. No more may be queued than there was credit for, plus the items restored from a snapshot."""
         self.worker.on_items(channel, items)
         end = self.worker._input(channel)
         waiting = sum(isinstance(item, Block) for item in end._items) - end._without_credit
         if waiting > self.simulation.job.settings.credit:
-            self.simulation.breaks(f"{waiting} blocks wait in {channel}, which is more than its credit")
+            self.simulation.violation(f"{waiting} blocks wait in {channel}, which is more than its credit")
 
-    def check_mark(self, channel: ChannelId, item: Item) -> None:
+    def check_status(self, channel: ChannelId, item: Item) -> None:
         """Check that the watermark doesn't go back, and that nothing follows the end of a channel."""
-        before = self.marks.get(channel, CollectionStatus())
+        before = self.statuses.get(channel, CollectionStatus())
         if before.ended:
-            self.simulation.breaks(f"{item} comes in {channel} after its end")
+            self.simulation.violation(f"{item} arrives in {channel} after its end")
         if isinstance(item, CollectionStatus):
             if not item.ended and item.watermark < before.watermark:
-                self.simulation.breaks(f"the watermark of {channel} goes from {before} back to {item}")
-            self.marks[channel] = item
+                self.simulation.violation(f"the watermark of {channel} goes from {before} back to {item}")
+            self.statuses[channel] = item
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
-        sender = self.crew.workers[worker]
+        sender = self.pool.workers[worker]
 
-        def arrives() -> None:
+        def arrive() -> None:
             sender.in_flight[channel] = sender.in_flight.get(channel, 0) - credit
             sender.do(lambda: sender.worker.on_credit(channel, credit))
 
-        self.post(("credit", self.crew.attempt, channel), arrives)
+        self.post(("credit", self.pool.attempt, channel), arrive)
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
         full_every = self.simulation.job.settings.checkpoints.full_every
@@ -161,7 +165,7 @@ class WorkerProcess(Process):
         return self.files.put(name, state)
 
     def background(self) -> InlineWork:
-        """Do work whose result arrives some time later."""
+        """Work whose result arrives some time later."""
 
         def arrival() -> Callable[[], bool]:
             at = self.simulation.now + self.simulation.random.randrange(100) * MILLISECOND
@@ -176,7 +180,7 @@ class WorkerProcess(Process):
         return self.simulation.now / SECOND
 
     def directory(self) -> Path:
-        raise AssertionError("nothing is kept between regions in a stream")
+        raise AssertionError("a stream stores nothing between regions")
 
     def do(self, call: Callable[[], Any]) -> Any:
         """Run something in this process, which may kill the process."""
@@ -187,7 +191,7 @@ class WorkerProcess(Process):
             done = call()
         except Killed:
             self.cut = self.simulation.random.random() < 0.5
-            self.die(", and what it had sent is lost" if self.cut else "")
+            self.die(", and its messages in transit are lost" if self.cut else "")
             return None
         finally:
             self.simulation.running = None
@@ -195,14 +199,14 @@ class WorkerProcess(Process):
             self.die(", having closed its tasks")
         return done
 
-    def die(self, how: str = "") -> None:
+    def die(self, cause: str = "") -> None:
         """End the process; the coordinator learns of it after all messages from the process have arrived."""
         if self.alive:
             self.alive = False
-            self.simulation.log(f"{self.name} ends{how}")
-            crew = self.crew
-            gone = coordinator_io.WorkerGone(self.index, crew.attempt, "killed")
-            self.simulation.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(gone))
+            self.simulation.log(f"{self.name} ends{cause}")
+            pool = self.pool
+            gone = coordinator_io.WorkerGone(self.index, pool.attempt, "killed")
+            self.simulation.post(("up", pool.attempt, self.index), lambda: pool.coordinator.receive(gone))
 
 
 class StagedOnDisk:
@@ -220,25 +224,27 @@ class StagedOnDisk:
         return self._disk.open(name)
 
 
-class DoneLater:
+class DelayedWork:
     """Work that another thread of a process does some time later, each piece after all before it."""
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
 
-    def begin(self, steps: Steps[T]) -> Later[T]:
-        process, work = self._process, Later[T]()
+    def begin(self, steps: Steps[T]) -> PendingWork[T]:
+        process, work = self._process, PendingWork[T]()
 
         def arrive() -> None:
             if not work.abandoned:
                 work.result = outcome(steps)
 
-        process.simulation.post(("commit", process.crew.attempt, process.index), lambda: process.do(arrive), most=2000)
+        process.simulation.post(
+            ("commit", process.pool.attempt, process.index), lambda: process.do(arrive), max_delay=2000
+        )
         return work
 
 
-class Later(Generic[T]):
-    """A piece of such work."""
+class PendingWork(Generic[T]):
+    """A piece of work that another thread does."""
 
     def __init__(self) -> None:
         self.result: T | None = None
@@ -251,7 +257,7 @@ class Later(Generic[T]):
         self.abandoned = True
 
 
-class UploadedLater:
+class DelayedUploads:
     """The files of a worker whose checkpoints are in an object store.
 
     Uploads arrive one after another, each perhaps much later, or never if the process is killed first; the store may
@@ -263,7 +269,7 @@ class UploadedLater:
 
     def put(self, name: str, data: bytes) -> PendingFile:
         process, upload = self._process, Upload()
-        link = ("upload", process.crew.attempt, process.index)
+        link = ("upload", process.pool.attempt, process.index)
         process.simulation.post(link, lambda: process.do(lambda: self._arrive(upload, name, data)))
         return upload
 
@@ -304,7 +310,7 @@ class Upload:
 
 
 @dataclass
-class Crew:
+class WorkerPool:
     """The workers of one attempt, and the coordinator's process that started them."""
 
     attempt: int
@@ -318,10 +324,10 @@ class CoordinatorProcess(Process):
     def __init__(self, simulation: Simulation, serial: int) -> None:
         super().__init__(f"coordinator {serial}")
         self.simulation = simulation
-        self.crew: Crew | None = None
+        self.pool: WorkerPool | None = None
         self.opened: Opened | None = None
-        self.owned: Ownership | None = None
-        self.machine: Coordinator | None = None
+        self.directory_ownership: Ownership | None = None
+        self.state_machine: Coordinator | None = None
         self.woken_at: int | None = None
         self.starting: int | None = None
         """The attempt whose workers are about to be started."""
@@ -343,18 +349,18 @@ class CoordinatorProcess(Process):
                 simulation.log(f"{self.name}: {note}")
             if self.opened.over is not None:
                 if simulation.disk.files != before:
-                    simulation.breaks("the directory of a finished job has changed")
+                    simulation.violation("the directory of a finished job has changed")
                 simulation.finish(self, coordinator_io.Finish("finished"))
                 return
             simulation.opened(self.opened)
             opened = self.opened
-            self.owned = Ownership(opened, simulation.disk_of)
-            self.machine = simulation.make_coordinator(
+            self.directory_ownership = Ownership(opened, simulation.disk_of)
+            self.state_machine = simulation.make_coordinator(
                 opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers
             )
-            self.take(coordinator_io.Begin())
-            if simulation.asked is not None:
-                self.take(simulation.asked)
+            self.handle(coordinator_io.Begin())
+            if simulation.stop_request is not None:
+                self.handle(simulation.stop_request)
 
         self.do(start)
 
@@ -376,9 +382,9 @@ class CoordinatorProcess(Process):
         """Do nothing for a while (µs), then continue."""
         self.hangs = True
         self.simulation.log(f"{self.name} hangs for {delay / SECOND:.3f} s")
-        self.simulation.after(delay, self.go_on)
+        self.simulation.after(delay, self.resume)
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continue after a hang with the messages that have arrived in the meantime, in order."""
         self.hangs = False
         backlog, self._backlog = self._backlog, []
@@ -395,20 +401,20 @@ class CoordinatorProcess(Process):
             return
         if simulation.damages():
             self.kill_all()  # they could otherwise still commit output of the damaged checkpoint
-        for worker in self.crew.workers if self.crew else ():
+        for worker in self.pool.workers if self.pool else ():
             simulation.after(simulation.random.randrange(400) * MILLISECOND, worker.die)
         simulation.after(simulation.random.randrange(1, 400) * MILLISECOND, simulation.start_coordinator)
 
-    def hear(self, event: coordinator_io.CoordinatorEvent) -> None:
+    def receive(self, event: coordinator_io.CoordinatorEvent) -> None:
         """Receive an event."""
-        self.do(lambda: self.take(event))
+        self.do(lambda: self.handle(event))
 
-    def take(self, event: coordinator_io.CoordinatorEvent) -> None:
+    def handle(self, event: coordinator_io.CoordinatorEvent) -> None:
         """Pass an event to the coordinator, and perform the actions that it returns."""
-        assert self.machine is not None
-        for action in self.machine.handle(event, self.simulation.now):
+        assert self.state_machine is not None
+        for action in self.state_machine.handle(event, self.simulation.now):
             self.perform(action)
-        wake = self.machine.next_wake()
+        wake = self.state_machine.next_wake()
         if wake is not None and wake != self.woken_at:
             self.woken_at = wake
             self.simulation.after(max(0, wake - self.simulation.now), lambda: self.wake(wake))
@@ -420,11 +426,13 @@ class CoordinatorProcess(Process):
 
     def pass_time(self) -> None:
         """Let time pass. The coordinator handles everything that is due, so its next wake-up must be in the future."""
-        assert self.machine is not None
-        self.take(coordinator_io.Tick())
-        wake = self.machine.next_wake()
+        assert self.state_machine is not None
+        self.handle(coordinator_io.Tick())
+        wake = self.state_machine.next_wake()
         if wake is not None and wake <= self.simulation.now:
-            self.simulation.breaks(f"{self.name} did what was due at {self.simulation.now}, and is due again at {wake}")
+            self.simulation.violation(
+                f"{self.name} did what was due at {self.simulation.now}, and is due again at {wake}"
+            )
 
     def perform(self, action: coordinator_io.Action) -> None:
         simulation = self.simulation
@@ -432,24 +440,24 @@ class CoordinatorProcess(Process):
             case coordinator_io.StartWorkers(attempt=attempt):
                 self.kill_all()
                 self.starting = attempt
-                self.aside(partial(self.start, attempt))
+                self.in_background(partial(self.start, attempt))
             case coordinator_io.StopWorkers(grace=grace):
                 if self.starting is not None:
-                    self.forgo_start(self.starting)
-                for process in self.crew.workers if self.crew else ():
+                    self.cancel_start(self.starting)
+                for process in self.pool.workers if self.pool else ():
                     simulation.after(int(grace * SECOND), process.die)
             case coordinator_io.Send(worker=worker, message=message):
-                crew = self.crew
-                if crew is not None and isinstance(message, Commit | AbortOutput):
-                    self.aside(lambda: None if self.is_fenced() else self.send(crew, worker, message))
-                elif crew is not None:
-                    self.send(crew, worker, message)
+                pool = self.pool
+                if pool is not None and isinstance(message, Commit | AbortOutput):
+                    self.in_background(lambda: None if self.is_fenced() else self.send(pool, worker, message))
+                elif pool is not None:
+                    self.send(pool, worker, message)
             case coordinator_io.Store():
-                self.aside(lambda: self.store(action))
+                self.in_background(lambda: self.store(action))
             case coordinator_io.Withdraw(name=name):
-                self.aside(lambda: self.ownership.withdraw(name))
+                self.in_background(lambda: self.ownership.withdraw(name))
             case coordinator_io.Delete():
-                self.aside(lambda: outcome(self.ownership.delete(action)))
+                self.in_background(lambda: outcome(self.ownership.delete(action)))
             case coordinator_io.Report(state=state, text=text):
                 simulation.log(f"{self.name}: {state} {text}")
             case coordinator_io.CheckpointReport(checkpoint=checkpoint, error=error_text):
@@ -464,23 +472,23 @@ class CoordinatorProcess(Process):
     @property
     def ownership(self) -> Ownership:
         """The checkpoint directory through which this process writes."""
-        assert self.owned is not None
-        return self.owned
+        assert self.directory_ownership is not None
+        return self.directory_ownership
 
     def store(self, action: coordinator_io.Store) -> None:
         """Write a manifest; then check whether this process still owns the job."""
         simulation = self.simulation
         if action.directory is None and action.checkpoint != RECORDED:
-            there = simulation.disk.unsettled - set(action.new_files)
+            undurable = simulation.disk.unsynced - set(action.new_files)
             for name, _, _ in loads(action.data).files():
-                if name in there:
-                    simulation.breaks(f"{action.name} is written before {name} is durable")
+                if name in undurable:
+                    simulation.violation(f"{action.name} is written before {name} is durable")
         answer = outcome(self.ownership.store(action))
         if action.directory is not None and isinstance(answer, coordinator_io.Stored) and answer.error:
-            simulation.breaks(f"a savepoint lacks something: {answer.error}")
-        self.take(answer)
+            simulation.violation(f"a savepoint is incomplete: {answer.error}")
+        self.handle(answer)
 
-    def aside(self, call: Callable[[], None]) -> None:
+    def in_background(self, call: Callable[[], None]) -> None:
         """Do storage work: at once, or over a network, after earlier work of its kind, while the process continues."""
         if self.simulation.uploads:
             self.simulation.post(("storage", self.name), lambda: self.do(call))
@@ -491,32 +499,32 @@ class CoordinatorProcess(Process):
         """Start the workers of an attempt, unless the attempt has been cancelled."""
         if self.starting == attempt and not self.is_fenced():
             self.starting = None
-            self.crew = self.simulation.start_crew(attempt, self)
-            self.simulation.after(0, lambda: self.hear(coordinator_io.WorkersStarted(attempt)))
+            self.pool = self.simulation.start_workers(attempt, self)
+            self.simulation.after(0, lambda: self.receive(coordinator_io.WorkersStarted(attempt)))
 
-    def forgo_start(self, attempt: int) -> None:
+    def cancel_start(self, attempt: int) -> None:
         """Cancel an attempt whose workers have not been started."""
         assert self.opened is not None
-        self.starting = self.crew = None
+        self.starting = self.pool = None
         for index in range(self.opened.job.settings.workers):
             gone = coordinator_io.WorkerGone(index, attempt, "it was never started")
-            self.simulation.after(0, partial(self.hear, gone))
+            self.simulation.after(0, partial(self.receive, gone))
 
-    def send(self, crew: Crew, worker: int, message: ToWorker) -> None:
+    def send(self, pool: WorkerPool, worker: int, message: ToWorker) -> None:
         """Send a message to a worker."""
-        target = crew.workers[worker]
-        down = ("down", crew.attempt, worker)
+        target = pool.workers[worker]
+        down = ("down", pool.attempt, worker)
         self.simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
 
     def is_fenced(self) -> bool:
         """Return whether another process owns the job now, after telling the coordinator if so."""
         lost = self.ownership.lost()
         if lost is not None:
-            self.take(lost)
+            self.handle(lost)
         return lost is not None
 
     def kill_all(self) -> None:
-        for worker in self.crew.workers if self.crew else ():
+        for worker in self.pool.workers if self.pool else ():
             worker.die()
 
 
@@ -535,11 +543,11 @@ class Simulation:
         self.now = 1_000 * SECOND
         self.disks: dict[str, Disk] = {}
         self.checkpoints = 0
-        self.happened: list[str] = []
+        self.history: list[str] = []
         self.finished: coordinator_io.Finish | None = None
         self.running: WorkerProcess | CoordinatorProcess | None = None
         self.coordinator: CoordinatorProcess | None = None
-        self.asked: coordinator_io.StopJob | None = None
+        self.stop_request: coordinator_io.StopJob | None = None
         self.make_worker: Callable[..., Worker] = Worker
         self.make_coordinator: Callable[..., Coordinator] = partial(Coordinator, wall=self.wall)
         self._faults = faults
@@ -556,24 +564,25 @@ class Simulation:
         """True if the job is run again although it has finished."""
         self._damaged: int | None = None
         """The number of the coordinator that will find a damaged file."""
-        clock = random.Random(seed ^ 0xC10C)  # of its own, so that a seed's other events are the same without steps
+        # A generator of its own, so that other events of a seed don't depend on steps.
+        clock = random.Random(seed ^ 0xC10C)
         self._steps = [
             (self.now + clock.randrange(4 * SECOND), clock.choice([-1, 1]) * clock.choice([SECOND, 3600 * SECOND, DAY]))
             for _ in range(clock.randrange(faults.steps + 1))
         ]
-        self._broken: list[Broken] = []
+        self._broken: list[InvariantViolation] = []
         self._queue: list[tuple[int, int, int, Callable[[], None]]] = []
         self._serial = 0
         self._links: dict[Any, int] = {}
         self._coordinators = 0
         OUTSIDES[NAME] = outside
-        outside.strike = self.strike
+        outside.crash_point = self.crash_point
         outside.on_commit = self.committed
         self.outside = outside
         self.checker = Checker(outside, keys)
 
-    def run(self, most: int = 400_000) -> None:
-        """Run to the end of the job. Raises Broken, or the engine's error, with a log of what happened."""
+    def run(self, max_events: int = 400_000) -> None:
+        """Run to the end of the job. Raises InvariantViolation, or the engine's error, with the log in `history`."""
         self.start_coordinator()
         if self._hangs:
             self.after(self.random.randrange(2000) * MILLISECOND, self.hang)
@@ -581,30 +590,30 @@ class Simulation:
             self.after(self.random.randrange(2000) * MILLISECOND, lambda number=number: self.savepoint(number))
         if self._stops:
             self.after(self.random.randrange(3000) * MILLISECOND, self.stop)
-        for _ in range(most):
+        for _ in range(max_events):
             if self.finished is not None or self._broken or not self._queue:
                 break
-            self.now, _, _, happen = heapq.heappop(self._queue)
-            happen()
-        self.log(f"over after {self._serial} events, the dice at {self.random.random()}")
+            self.now, _, _, action = heapq.heappop(self._queue)
+            action()
+        self.log(f"ended after {self._serial} events; the next random number is {self.random.random()}")
         if self._broken:
             raise self._broken[0]
         if self.finished is None:
-            raise Broken("it never finishes")
+            raise InvariantViolation("the job does not finish")
         if self.finished.state != "finished":
             error = unpacked(self.finished.error) if self.finished.error else None
-            raise Broken(f"it ended as {self.finished.state}") from error
-        self.checker.finish(drained=self.asked is not None and self.asked.drain)
+            raise InvariantViolation(f"the job ended as {self.finished.state}") from error
+        self.checker.finish(drained=self.stop_request is not None and self.stop_request.drain)
 
-    def breaks(self, what: str) -> None:
+    def violation(self, text: str) -> None:
         """Record that an invariant is broken. An exception raised here would be attributed to the author's code."""
-        self._broken.append(Broken(what))
+        self._broken.append(InvariantViolation(text))
 
     def committed(self) -> None:
         """Check the output after a commit."""
         try:
             self.checker.check()
-        except Broken as broken:
+        except InvariantViolation as broken:
             self._broken.append(broken)
 
     # -- time
@@ -613,29 +622,29 @@ class Simulation:
         """The time of the machines' clocks."""
         return NEW_YEAR + self.now + sum(step for at, step in self._steps if at <= self.now)
 
-    def after(self, delay: int, happen: Callable[[], None]) -> None:
+    def after(self, delay: int, action: Callable[[], None]) -> None:
         """Schedule something `delay` µs from now."""
         self._serial += 1
-        heapq.heappush(self._queue, (self.now + delay, self.random.getrandbits(30), self._serial, happen))
+        heapq.heappush(self._queue, (self.now + delay, self.random.getrandbits(30), self._serial, action))
 
-    def post(self, link: Any, arrive: Callable[[], None], most: int = 200) -> None:
-        """Schedule an arrival over a link after everything sent over it before: at most so many ms from now."""
+    def post(self, link: Any, arrive: Callable[[], None], max_delay: int = 200) -> None:
+        """Schedule an arrival over a link after everything sent over it before, at most `max_delay` ms from now."""
         slow = self.random.random() < 0.05
-        delay = int(self.random.random() * (most if slow else 5) * MILLISECOND)
+        delay = int(self.random.random() * (max_delay if slow else 5) * MILLISECOND)
         at = max(self.now + delay, self._links.get(link, 0) + 1)
         self._links[link] = at
         self.after(at - self.now, arrive)
 
     def log(self, text: str) -> None:
         """Log an event for debugging a failing seed."""
-        self.happened.append(f"{self.now / SECOND:.3f} {text}")
+        self.history.append(f"{self.now / SECOND:.3f} {text}")
 
     # -- disks
 
     def disk_of(self, directory: str) -> Disk:
         """The directory of that name."""
         if directory not in self.disks:
-            self.disks[directory] = Disk(strike=self.strike)
+            self.disks[directory] = Disk(crash_point=self.crash_point)
         return self.disks[directory]
 
     @property
@@ -655,7 +664,7 @@ class Simulation:
         files = sorted(name for name in self.disk.files if name.startswith(f"chk-{names[-1]:06}/"))
         name = self.random.choice(files)
         data = bytearray(self.disk.files[name])
-        whole = bytes(data)
+        original = bytes(data)
         at = self.random.randrange(len(data))
         if self.random.random() < 0.3:
             del data[at:]
@@ -663,11 +672,11 @@ class Simulation:
             data[at] ^= 1 << self.random.randrange(8)
         self.disk.files[name] = bytes(data)
         try:
-            manifest, said = latest(Disk(self.disk.files), thorough=True)
+            manifest, reports = latest(Disk(self.disk.files), thorough=True)
         except ManifestError:
-            manifest, said = None, []
-        if manifest is None or not said:
-            self.disk.files[name] = whole
+            manifest, reports = None, []
+        if manifest is None or not reports:
+            self.disk.files[name] = original
             return False
         self._damages -= 1
         self._damaged = self._coordinators + 1
@@ -679,9 +688,9 @@ class Simulation:
         finder, self._damaged = self._damaged, None
         if finder is None:
             return
-        said = any("is damaged" in note for note in opened.notes)
-        if opened.resume is None or (finder == self._coordinators and not said):
-            self.breaks("nobody has said that a checkpoint is damaged")
+        reported = any("is damaged" in note for note in opened.notes)
+        if opened.resume is None or (finder == self._coordinators and not reported):
+            self.violation("a damaged checkpoint has not been reported")
             return
         self.checker.rewind(opened.resume.retained[-1].number)
 
@@ -694,39 +703,41 @@ class Simulation:
         self.log(f"{self.coordinator.name} starts")
         self.coordinator.begin()
 
-    def start_crew(self, attempt: int, coordinator: CoordinatorProcess) -> Crew:
+    def start_workers(self, attempt: int, coordinator: CoordinatorProcess) -> WorkerPool:
         """Start all workers of an attempt."""
         assert coordinator.opened is not None
-        crew = Crew(attempt, coordinator)
+        pool = WorkerPool(attempt, coordinator)
         for index in range(coordinator.opened.job.settings.workers):
-            crew.workers.append(WorkerProcess(self, crew, index))
-        for worker in crew.workers:
+            pool.workers.append(WorkerProcess(self, pool, index))
+        for worker in pool.workers:
             worker.report(Ready())
-            self.after(self.random.randrange(10) * MILLISECOND, partial(self.let_work, worker))
-        return crew
+            self.after(self.random.randrange(10) * MILLISECOND, partial(self.run_turn, worker))
+        return pool
 
-    def let_work(self, process: WorkerProcess) -> None:
-        """Run one round of a worker's loop, and schedule the next: soon, or later if there was nothing to do."""
+    def run_turn(self, process: WorkerProcess) -> None:
+        """Run one turn of a worker's loop, and schedule the next: soon, or later if there was nothing to do."""
         if not process.alive or process.worker.closed:
             return
-        did = process.do(process.worker.work)
-        if did is False and process.alive:
-            self.see_it_wait(process)
+        worked = process.do(process.worker.work)
+        if worked is False and process.alive:
+            self.check_sleep(process)
         hangs = self.random.random() < 0.002
-        pause = 1 + int(self.random.random() * (2000 if hangs else 4 if did else 20))
-        self.after(pause * MILLISECOND, lambda: self.let_work(process))
+        pause = 1 + int(self.random.random() * (2000 if hangs else 4 if worked else 20))
+        self.after(pause * MILLISECOND, lambda: self.run_turn(process))
 
-    def see_it_wait(self, process: WorkerProcess) -> None:
+    def check_sleep(self, process: WorkerProcess) -> None:
         """The time that an idle worker sleeps: longer each time, but not beyond its next heartbeat."""
         wake = process.worker.next_wake()
         longest = self.now + round(self.job.settings.heartbeat * SECOND)
         if wake is None or not self.now < wake <= longest:
-            self.breaks(f"{process.name} had nothing to do at {self.now}, and wants to be woken at {wake}")
+            self.violation(f"{process.name} has nothing to do at {self.now}, and asks to be woken at {wake}")
 
-    def strike(self, place: str) -> None:
+    def crash_point(self, place: str) -> None:
         """A place at which the process may be killed, with a higher probability while the job is being stopped."""
         process = self.running
-        if process is None or self.random.random() * self._faults.strikes > (1 if self.asked is None else 5):
+        if process is None or self.random.random() * self._faults.crash_points > (
+            1 if self.stop_request is None else 5
+        ):
             return
         match process:
             case WorkerProcess() if self._kills > 0:
@@ -735,7 +746,7 @@ class Simulation:
                 self._crashes -= 1
             case _:
                 return
-        self.log(f"{process.name} is struck at: {place}")
+        self.log(f"{process.name} is killed at: {place}")
         raise Killed(place)
 
     def refuses(self) -> bool:
@@ -751,24 +762,24 @@ class Simulation:
         process = self.coordinator
         if self.finished is not None or process is None or not process.alive:
             return
-        over = b'"finished"' in self.disk.files.get(RECORD, b"")
+        finished = b'"finished"' in self.disk.files.get(RECORD, b"")
         process.hang(self.random.randrange(1, 1500) * MILLISECOND)
-        if self._usurpers and not over:
+        if self._usurpers and not finished:
             self.after(self.random.randrange(1, 300) * MILLISECOND, lambda: self.usurp(process))
 
     def usurp(self, process: CoordinatorProcess) -> None:
         """Start another coordinator in place of one that seems to be dead."""
-        over = b'"finished"' in self.disk.files.get(RECORD, b"")
-        if process is self.coordinator and process.alive and not over:
+        finished = b'"finished"' in self.disk.files.get(RECORD, b"")
+        if process is self.coordinator and process.alive and not finished:
             self._damages = 0  # with two writers, the simulation doesn't know which output is committed
-            self.log(f"{process.name} is taken for dead")
+            self.log(f"{process.name} is presumed dead")
             self.start_coordinator()
 
     def savepoint(self, number: int) -> None:
         """Request a savepoint in another directory."""
-        if self.coordinator is not None and self.coordinator.machine is not None:
-            self.log(f"a savepoint is asked for, as saved-{number}")
-            self.coordinator.hear(coordinator_io.TakeSavepoint(f"saved-{number}"))
+        if self.coordinator is not None and self.coordinator.state_machine is not None:
+            self.log(f"a savepoint is requested: saved-{number}")
+            self.coordinator.receive(coordinator_io.TakeSavepoint(f"saved-{number}"))
 
     # -- the job's end
 
@@ -776,13 +787,13 @@ class Simulation:
         """Request a stop: for good, or to resume with another number of workers."""
         if self.finished is not None or self.coordinator is None:
             return
-        how = self.random.choice(["drain", "savepoint", "stop"])
-        self.log(f"the job is asked to end: {how}")
+        kind = self.random.choice(["drain", "savepoint", "stop"])
+        self.log(f"the job is requested to end: {kind}")
         self._kills += self.random.randrange(2)
-        self.asked = coordinator_io.StopJob(how == "drain", "saved" if how == "savepoint" else None)
+        self.stop_request = coordinator_io.StopJob(kind == "drain", "saved" if kind == "savepoint" else None)
         coordinator = self.coordinator
-        if coordinator.machine is not None:
-            coordinator.hear(self.asked)
+        if coordinator.state_machine is not None:
+            coordinator.receive(self.stop_request)
 
     def finish(self, process: CoordinatorProcess, outcome: coordinator_io.Finish) -> None:
         """Handle the end of a coordinator; another job follows one that was stopped to be resumed."""
@@ -799,16 +810,16 @@ class Simulation:
             self.job = replace(self.job, id="again", run="again")
             self.after(SECOND, self.start_coordinator)
             return
-        if outcome.state != "stopped" or self.asked is None:
+        if outcome.state != "stopped" or self.stop_request is None:
             self.finished = outcome
             return
-        saved, settings = self.asked.savepoint, self.job.settings
-        self.asked = None
+        saved, settings = self.stop_request.savepoint, self.job.settings
+        self.stop_request = None
         workers = self.random.choice([n for n in (1, 2, 3) if n != settings.workers])
         settings = replace(settings, workers=workers, from_savepoint=saved)
         if saved is not None:
             settings = replace(settings, checkpoints=replace(settings.checkpoints, directory="another"))
-            self.checker.keep()
+            self.checker.mark_final()
         self.job = replace(self.job, id="another", settings=settings)
-        self.log(f"and goes on with {workers} workers")
+        self.log(f"and resumes with {workers} workers")
         self.after(SECOND, self.start_coordinator)
