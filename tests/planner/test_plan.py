@@ -381,6 +381,18 @@ def test_in_a_stream_a_side_input_made_from_the_main_input_runs_in_the_same_regi
     assert {edge.exchange.mode for edge in found.edges if edge.exchange} == {"pipelined"}
 
 
+def test_unbounded_sources_that_are_not_connected_run_at_the_same_time_after_all_bounded_ones() -> None:
+    def write(p: tg.Pipeline) -> None:
+        _ = p | "ticks" >> tg.io.GenerateSequence(0, rate=1) | "first" >> tg.Map(print)
+        _ = p | "numbers" >> tg.Create([1, 2]) | "second" >> tg.Map(print)
+        _ = p | "more ticks" >> tg.io.GenerateSequence(0, rate=1) | "third" >> tg.Map(print)
+
+    found = planned(write, STREAMING)
+    stages = {node.label: step.stage for step in found.steps for node in step.nodes}
+    ticks, numbers, more = (stages[label] for label in ("first", "second", "third"))
+    assert found.regions == ((numbers,), (ticks, more))
+
+
 def test_steps_before_and_after_an_exchange_are_joined_in_a_separate_stage() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | "pairs" >> tg.Create([(1, 2)])

@@ -306,8 +306,10 @@ def _join(state: _Cut, stages: set[int]) -> int:
 def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
     """The regions, in topological order. Stages that are connected by pipelined exchanges are in the same region.
 
-    Regions that depend on one another in a cycle are merged, and the exchanges between them are pipelined. Such a cycle
-    exists, for instance, if a side input and the main input come from one unbounded source.
+    All stages of unbounded data are in one region, which comes last if nothing depends on it: a region starts when
+    those before it are done, and unbounded data may never end. Regions that depend on one another in a cycle are
+    merged, and the exchanges between them are pipelined. Such a cycle exists, for instance, if a side input and the
+    main input come from one unbounded source.
     """
     region = {step.stage: step.stage for step in state.steps}
     ends = {edge: (state.steps[edge.source].stage, state.steps[edge.target].stage) for edge in state.edges}
@@ -315,6 +317,9 @@ def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
     for edge in state.edges:
         if not _blocks(edge):
             _merge(region, *ends[edge])
+    live = sorted(step.stage for step in state.steps if _is_live(state, step))
+    for stage in live[1:]:
+        _merge(region, live[0], stage)
     while cycle := _cycle(region, blocking):
         _merge(region, *cycle)
     for at, edge in enumerate(state.edges):
@@ -324,12 +329,18 @@ def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
     groups: dict[int, list[int]] = {}
     for stage in sorted(region):
         groups.setdefault(region[stage], []).append(stage)
+    in_order = sorted(groups, key=lambda group: bool(live) and group == region[live[0]])
     before = {group: {region[a] for a, b in blocking if region[b] == group} - {group} for group in groups}
     ordered: dict[int, tuple[int, ...]] = {}
     while len(ordered) < len(groups):
-        ready = next(group for group in groups if group not in ordered and before[group] <= ordered.keys())
+        ready = next(group for group in in_order if group not in ordered and before[group] <= ordered.keys())
         ordered[ready] = tuple(groups[ready])
     return tuple(ordered.values())
+
+
+def _is_live(state: _Cut, step: Step) -> bool:
+    """Whether a step emits unbounded data."""
+    return not all(state.pipeline.collection(out.collection).bounded for out in step.head.outputs)
 
 
 def _blocks(edge: Edge) -> bool:
