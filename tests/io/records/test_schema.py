@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
+import pickle
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,8 +15,10 @@ import pytest
 
 import tidegate as tg
 from tidegate.io.records.problems import SchemaMismatch
-from tidegate.io.records.schema import Field, RecordSchema, of_arrow, schema_of
+from tidegate.io.records.schema import Field, RecordSchema, class_fields, from_json, of_arrow, schema_of, to_json
+from tidegate.io.records.shapes import shape_of
 from tidegate.io.records.types import check_same, resolve, unify
+from tidegate.sdk.user_code.by_value import pickle_by_value
 
 
 @dataclass
@@ -161,3 +165,28 @@ def test_columns_without_a_common_type_are_not_united() -> None:
 def test_columns_that_differ_from_those_of_the_first_file_are_named(found: dict[str, Any], message: str) -> None:
     with pytest.raises(SchemaMismatch, match=message):
         check_same(of_arrow(pa.schema(found)), of_arrow(pa.schema({"b": pa.string(), "a": pa.int32()})), "first.csv")
+
+
+def test_the_fields_of_a_class_that_was_pickled_with_its_code_are_as_required_as_before() -> None:
+    scope: dict[str, Any] = {"__name__": "__main__"}
+    exec("import dataclasses\n@dataclasses.dataclass\nclass Sale:\n    id: int\n    amount: float = 1.0", scope)
+    cls = scope["Sale"]
+    pickle.loads(pickle_by_value(cls)[0])
+    assert class_fields(cls) == {"id": (int, True), "amount": (float, False)}
+    shape = shape_of(cls, "it")
+    default = shape.default("amount")
+    assert shape.default("id") is None
+    assert default is not None
+    assert default() == 1.0
+
+
+def test_columns_survive_json() -> None:
+    columns = RecordSchema(
+        (
+            Field("id", pa.int32(), nullable=False),
+            Field("at", pa.timestamp("ns", "Europe/Berlin")),
+            Field("any"),
+            Field("parts", pa.list_(pa.struct([pa.field("x", pa.decimal128(5, 2), nullable=False)]))),
+        )
+    )
+    assert from_json(json.loads(json.dumps(to_json(columns)))) == columns

@@ -11,6 +11,7 @@ column: `int` fits any width of integer in a file. The types of a `pyarrow.Schem
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import datetime
 import decimal
@@ -99,6 +100,33 @@ def to_arrow(schema: RecordSchema) -> Any:
     return pa.schema([pa.field(field.name, field.type or pa.string(), field.nullable) for field in schema.fields])
 
 
+def to_json(schema: RecordSchema) -> list[list[Any]]:
+    """The columns of a file as a value that survives JSON: name, type, and whether they may be null.
+
+    A type is the serialized schema of Arrow, in base64, of a column of it.
+    """
+    import pyarrow as pa
+
+    def encoded(type: Any) -> str:
+        return base64.b64encode(pa.schema([pa.field("", type)]).serialize()).decode()
+
+    return [
+        [field.name, None if field.type is None else encoded(field.type), field.nullable] for field in schema.fields
+    ]
+
+
+def from_json(columns: Iterable[Sequence[Any]]) -> RecordSchema:
+    """The columns that `to_json` has encoded."""
+    import pyarrow as pa
+
+    def decoded(type: str) -> Any:
+        return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(type))).field(0).type
+
+    return RecordSchema(
+        tuple(Field(name, None if type is None else decoded(type), nullable) for name, type, nullable in columns)
+    )
+
+
 def field_of_hint(name: str, hint: Any, of: str, *, required: bool = True) -> Field:
     """The column of this name whose values have an annotated type. Raises BuildError for a type that no column has."""
     plain, nullable = without_none(hint)
@@ -173,9 +201,8 @@ def class_fields(cls: type) -> dict[str, tuple[Any, bool]] | None:
         }
     if dataclasses.is_dataclass(cls):
         hints = typing.get_type_hints(cls)
-        missing = dataclasses.MISSING
         return {
-            field.name: (hints[field.name], field.default is missing and field.default_factory is missing)
+            field.name: (hints[field.name], is_missing(field.default) and is_missing(field.default_factory))
             for field in dataclasses.fields(cls)
             if field.init
         }
@@ -185,6 +212,11 @@ def class_fields(cls: type) -> dict[str, tuple[Any, bool]] | None:
     if typing.is_typeddict(cls):
         return {name: (hint, True) for name, hint in typing.get_type_hints(cls).items()}
     return None
+
+
+def is_missing(default: object) -> bool:
+    """Whether a dataclass's field has no default. A class that was pickled with its code has a copy of `MISSING`."""
+    return isinstance(default, type(dataclasses.MISSING))
 
 
 def is_named_tuple(cls: type) -> bool:

@@ -12,10 +12,10 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 from tidegate.io.records.problems import Problem
-from tidegate.io.records.schema import class_fields, is_named_tuple, is_pydantic, without_none
+from tidegate.io.records.schema import class_fields, is_missing, is_named_tuple, is_pydantic, without_none
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
 from tidegate.transforms.rows.row import Row, row_maker
@@ -71,9 +71,9 @@ class Shape:
         if self.kind != "dataclass":
             return None
         field = next(field for field in dataclasses.fields(self.cls) if field.name == name)
-        if field.default_factory is not dataclasses.MISSING:
-            return field.default_factory
-        return None if field.default is dataclasses.MISSING else partial(getattr, field, "default")
+        if not is_missing(field.default_factory):
+            return cast(Callable[[], Any], field.default_factory)
+        return None if is_missing(field.default) else partial(getattr, field, "default")
 
     def maker(self, names: tuple[str, ...]) -> Maker:
         """A function that makes the elements of columns of these names. It raises BadValue for records that the
