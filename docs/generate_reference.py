@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
+import tidegate.io.formats.options
 import tidegate.testing
 from tidegate.sdk.user_code.keywords import Keywords
 
@@ -124,10 +125,13 @@ def _signature(value: Any) -> str:
 
 def _with_options(signature: inspect.Signature, called: Any) -> inspect.Signature:
     """A signature with the keywords of a TypedDict in the place of `**options: Unpack[…]`. A TypedDict has no defaults:
-    those are the base class's, or those of `Read`."""
+    those are the base class's, or those of `Read` and of the readers of records."""
     shown: list[inspect.Parameter] = []
     bases = (*getattr(called, "__mro__", ())[1:-1], tidegate.Read)
     known = [inspect.signature(cls.__init__).parameters for cls in bases]
+    defaults = dict(tidegate.io.formats.options.DEFAULTS)
+    for parameters in reversed(known):
+        defaults.update({name: parameter.default for name, parameter in parameters.items()})
     for parameter in signature.parameters.values():
         hint = parameter.annotation
         if parameter.kind is parameter.VAR_KEYWORD and isinstance(hint, str) and hint.startswith("Unpack["):
@@ -136,7 +140,7 @@ def _with_options(signature: inspect.Signature, called: Any) -> inspect.Signatur
                 inspect.Parameter(
                     name,
                     parameter.KEYWORD_ONLY,
-                    default=next(parameters[name].default for parameters in known if name in parameters),
+                    default=defaults[name],
                     annotation=kind.__forward_arg__,
                 )
                 for name, kind in options.__annotations__.items()

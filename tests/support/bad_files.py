@@ -190,13 +190,13 @@ CASES: dict[str, BadFiles] = {
         tg.io.ReadFromParquet,
         {"1.parquet": parquet(ROWS), "2.parquet": parquet(ROWS)[:-20]},
         [1, 2, 3],
-        [Letter("2.parquet", None, None, "not a whole Parquet file")],
+        [Letter("2.parquet", None, None, "not a valid Parquet file")],
     ),
     "truncated Arrow": BadFiles(
         tg.io.ReadFromArrow,
         {"1.arrow": arrow(ROWS), "2.arrow": arrow(ROWS)[:-20]},
         [1, 2, 3],
-        [Letter("2.arrow", None, None, "not a whole Arrow file")],
+        [Letter("2.arrow", None, None, "not a valid Arrow file")],
     ),
     "truncated Avro": BadFiles(
         tg.io.ReadFromAvro,

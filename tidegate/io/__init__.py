@@ -10,6 +10,13 @@ from tidegate.io.delta.reading import ReadFromDelta
 from tidegate.io.delta.writing import WriteToDelta
 from tidegate.io.file_source.listing import FileMetadata
 from tidegate.io.file_source.matching import MatchAll, MatchFiles, ReadableFile, ReadMatches
+from tidegate.io.formats.read_all import (
+    ReadAllFromArrow,
+    ReadAllFromAvro,
+    ReadAllFromCsv,
+    ReadAllFromJson,
+    ReadAllFromParquet,
+)
 from tidegate.io.formats.reading import (
     ReadFromArrow,
     ReadFromAvro,
@@ -55,6 +62,11 @@ __all__ = [
     "GenerateSequence",
     "MatchAll",
     "MatchFiles",
+    "ReadAllFromArrow",
+    "ReadAllFromAvro",
+    "ReadAllFromCsv",
+    "ReadAllFromJson",
+    "ReadAllFromParquet",
     "ReadAllFromText",
     "ReadFromArrow",
     "ReadFromAvro",

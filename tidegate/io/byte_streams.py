@@ -85,7 +85,7 @@ def complete_lines(
         if not data:
             if stop is not None and read < stop:
                 raise ReadError(
-                    f"{name}: it ends at byte {read} and had {size} bytes when the run started: "
+                    f"{name}: it ends at byte {read} and had {size} bytes when the run found it: "
                     "it was changed while it was read"
                 )
             if unfinished:

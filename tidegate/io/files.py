@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
 from tidegate.io.secret_paths import NO_SECRETS, SecretPaths
+from tidegate.io.storage_options import StorageOptions, revealed
 from tidegate.sdk.errors import BuildError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.secrets.references import resolved_with_values
@@ -124,12 +125,13 @@ class Store(ABC):
         """The path in the form that authors write, for messages."""
 
 
-def store_of(path: str) -> tuple[Store, str]:
-    """The store of a path or pattern, and the path within it.
+def store_of(path: str, options: StorageOptions | None = None) -> tuple[Store, str]:
+    """The store of a path or pattern, and the path within it. `options` are passed to the file system of fsspec.
 
-    A URL may refer to secrets, as in `sftp://${USER}:${PASSWORD}@host/folder`: they are resolved here, in each process
-    that opens a store, and again each time; paths don't contain them (`secret_paths.py`). Raises BuildError if fsspec,
-    or its driver for the protocol, is not installed; RunError for a secret that this process can't resolve.
+    The URL and the options may refer to secrets, as in `sftp://${USER}:${PASSWORD}@host/folder`: they are resolved
+    here, in each process that opens a store, and again each time; paths don't contain them (`secret_paths.py`). Raises
+    BuildError if fsspec, or its driver for the protocol, is not installed; RunError for a secret that this process
+    can't resolve.
     """
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
@@ -143,11 +145,13 @@ def store_of(path: str) -> tuple[Store, str]:
             f"{redacted(path)}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'"
         ) from None
     try:
-        fs, path_in_store = fsspec.url_to_fs(path)
+        fs, path_in_store = fsspec.url_to_fs(path, **revealed(options))
     except ImportError as error:
         raise BuildError(f"{redacted(path)}: {error}") from error
     except ValueError as error:
         raise BuildError(f"{redacted(path)}: {error}; a local path has no '://'") from error
+    except TypeError as error:
+        raise BuildError(f"{redacted(path)}: storage_options don't suit this file system: {error}") from error
     secrets = SecretPaths.of(values)
     return Remote(fs, secrets), secrets.hidden(path_in_store)
 
@@ -163,10 +167,10 @@ def join(folder: str, name: str) -> str:
     return name if not folder else folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 
-def match(pattern: str) -> list[FileInfo]:
+def match(pattern: str, options: StorageOptions | None = None) -> list[FileInfo]:
     """The files of a path or pattern, sorted by path. If a file of exactly that name exists, `*` and `?` in it are not
     wildcards."""
-    store, path = store_of(pattern)
+    store, path = store_of(pattern, options)
     exact = store.find(path)
     if exact is not None:
         return [exact]
@@ -177,14 +181,14 @@ def match(pattern: str) -> list[FileInfo]:
     return sorted(files, key=lambda file: file.path)
 
 
-def is_pattern(path: str) -> bool:
+def is_pattern(path: str, options: StorageOptions | None = None) -> bool:
     """Whether a path can match several files."""
-    return bool(_MAGIC & set(store_of(path)[1]))
+    return bool(_MAGIC & set(store_of(path, options)[1]))
 
 
-def has_folder(pattern: str) -> bool:
-    """Whether the folder is there in which a pattern looks for files."""
-    store, path = store_of(pattern)
+def has_folder(pattern: str, options: StorageOptions | None = None) -> bool:
+    """Whether the folder exists in which a pattern looks for files."""
+    store, path = store_of(pattern, options)
     return store.names(_divided(path)[0]) is not None
 
 
@@ -195,9 +199,9 @@ def _divided(pattern: str) -> tuple[str, list[str]]:
     return "/".join(parts[:magic]) or ("/" if pattern.startswith("/") else ""), parts[magic:]
 
 
-def explain_no_match(pattern: str) -> str:
+def explain_no_match(pattern: str, options: StorageOptions | None = None) -> str:
     """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
-    store, path = store_of(pattern)
+    store, path = store_of(pattern, options)
     folder, (wanted, *rest) = _divided(path)
     shown = store.url(folder) if folder else f"{os.getcwd()} (the current folder)"
     names = store.names(folder)

@@ -361,6 +361,19 @@ loads: Final = MOVES.loads
 load: Final = MOVES.load
 
 
+def get_fields(instance: Any, stored: int) -> list[Any]:
+    """The `__getstate__` of a dataclass with slots that has been given fields after its first `stored` ones.
+
+    Fields added later are left out while they have their defaults: the pickle of an object that doesn't use them, and
+    with it the fingerprint of a step, is the same as before they were added.
+    """
+    declared = fields(instance)
+    values = [getattr(instance, each.name) for each in declared]
+    while len(values) > stored and values[-1] == declared[len(values) - 1].default:
+        values.pop()
+    return values
+
+
 def set_fields(instance: Any, state: Sequence[Any]) -> None:
     """The `__setstate__` of a dataclass with slots whose pickles are stored: fields that have been added since an
     object was pickled are the last ones of the class, and get their default values."""

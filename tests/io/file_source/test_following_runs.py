@@ -54,20 +54,24 @@ def test_files_are_read_as_they_appear(tmp_path: Path, runner: str) -> None:
     put(folder / "a.txt", "one\ntwo\n")
     p = tg.Pipeline(runner)
     lines = p | tg.io.ReadFromText(folder / "*.txt", follow=True, poll_interval=0.02, min_age=0)
+    rows = p | tg.io.ReadFromCsv(folder / "*.csv", follow=True, poll_interval=0.02, min_age=0, allow_empty=True)
     assert not lines.is_bounded
+    assert not rows.is_bounded
     _ = lines | tg.ParDo(AppendTo(seen))
+    _ = rows | tg.Map(lambda row: f"row {row.n + 1}") | "note rows" >> tg.ParDo(AppendTo(seen))
     result = p.run()
     try:
         wait_until(lambda: lines_of(seen) == ["one", "two"])
         put(folder / "b.txt", "three\n")
-        put(folder / "c.csv", "no\n")
-        wait_until(lambda: lines_of(seen) == ["one", "three", "two"])
+        put(folder / "c.csv", "n\n1\n")
+        wait_until(lambda: lines_of(seen) == ["one", "row 2", "three", "two"])
         put(folder / "d.txt", "four\n" * 3)
-        wait_until(lambda: len(lines_of(seen)) == 6)
+        put(folder / "e.csv", "n\n2\n")
+        wait_until(lambda: len(lines_of(seen)) == 8)
     finally:
         result.cancel()
         result.wait_until_finish()
-    assert lines_of(seen) == ["four", "four", "four", "one", "three", "two"]
+    assert lines_of(seen) == ["four", "four", "four", "one", "row 2", "row 3", "three", "two"]
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])

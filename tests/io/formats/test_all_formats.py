@@ -91,7 +91,7 @@ def test_a_file_that_was_rewritten_is_an_error(name: str, tmp_path: Path) -> Non
     read = reader_of(path, name)
     (split,) = read.source.splits(1)
     written(tmp_path, name, visits(1100))
-    with pytest.raises(tg.ReadError, match=r"the file has changed since the run started: it had .* bytes and has"):
+    with pytest.raises(tg.ReadError, match=r"the file has changed since the run found it: it had .* bytes and has"):
         drain(read.source, split)
 
 
@@ -103,7 +103,7 @@ def test_a_file_that_is_touched_while_it_is_read_is_an_error(name: str, tmp_path
     reader = read.source.reader(split)
     assert len(reader.read(10).block) == 10
     os.utime(path, ns=(1, 1))
-    with pytest.raises(tg.ReadError, match="has changed since the run started: it has been written again"):
+    with pytest.raises(tg.ReadError, match="has changed since the run found it: it has been written again"):
         any(iter(lambda: reader.read(1000).end, True))
     reader.close()
 
@@ -114,7 +114,7 @@ def test_a_file_that_is_gone_is_an_error(name: str, tmp_path: Path) -> None:
     read = reader_of(path, name)
     (split,) = read.source.splits(1)
     path.unlink()
-    with pytest.raises(tg.ReadError, match="the file is gone; it was there when the run started"):
+    with pytest.raises(tg.ReadError, match="the file has been deleted since the run found it"):
         drain(read.source, split)
 
 
@@ -127,7 +127,7 @@ def test_files_in_memory_are_read_by_their_url(name: str) -> None:
         assert elements_of(read, desired=3) == RECORDS
         splits = read.source.splits(1)
         system.pipe(f"/formats/{name}", FORMATS[name][1](visits(900)))
-        with pytest.raises(tg.ReadError, match="has changed since the run started"):
+        with pytest.raises(tg.ReadError, match="has changed since the run found it"):
             drain(read.source, splits[0])
     finally:
         system.rm("/formats", recursive=True)

@@ -139,7 +139,7 @@ def test_types_are_inferred_and_columns_selected(tmp_path: Path) -> None:
         ({"max_record_bytes": 5}, "max_record_bytes is a whole number from 262144 on, not 5"),
         ({"encoding": "utf-9"}, "Python has no text encoding 'utf-9'"),
         ({"compression": "rar"}, "compression is one of"),
-        ({"min_split_size": 0}, "min_split_size is a whole number from 1 on, not 0"),
+        ({"min_split_size": 0}, "min_split_size must be a whole number of at least 1, not 0"),
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:

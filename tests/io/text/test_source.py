@@ -289,10 +289,10 @@ def test_appended_lines_are_not_read_and_truncation_is_reported(tmp_path: Path) 
     with pytest.raises(ReadError) as caught:
         drain(source, split)
     assert str(caught.value) == (
-        f"{path}: it ends at byte 4 and had 7 bytes when the run started: it was changed while it was read"
+        f"{path}: it ends at byte 4 and had 7 bytes when the run found it: it was changed while it was read"
     )
     path.unlink()
-    with pytest.raises(ReadError, match=re.escape(f"{path}: the file no longer exists; it did when the run started")):
+    with pytest.raises(ReadError, match=re.escape(f"{path}: the file has been deleted since the run found it")):
         drain(source, split)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,15 @@ from tests.support.record_files import FORMATS, visits, write
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 RECORDS = visits(500)
+READ_ALL: dict[str, Any] = {
+    "parquet": tg.io.ReadAllFromParquet,
+    "arrow": tg.io.ReadAllFromArrow,
+    "arrows": tg.io.ReadAllFromArrow,
+    "avro": tg.io.ReadAllFromAvro,
+    "csv": tg.io.ReadAllFromCsv,
+    "jsonl": tg.io.ReadAllFromJson,
+}
+"""By the suffixes of files, the transforms that read those that elements name."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,33 @@ def test_every_format_is_read(runner: str, name: str, tmp_path: Path) -> None:
     with TestPipeline(runner=runner) as p:
         sales = p | transform(tmp_path / "*" / name, **{**needs, "schema": None}, as_=Sale, where=[("id", "<", 450)])
         assert_that(sales, equal_to([Sale(each["id"], each["amount"]) for each in RECORDS[:450]]))
+
+
+def test_files_that_elements_name_are_read_in_every_format(runner: str, tmp_path: Path) -> None:
+    with TestPipeline(runner=runner) as p:
+        found = []
+        for name, (_, made, needs) in FORMATS.items():
+            write(tmp_path / name, made(RECORDS[:5]))
+            read = READ_ALL[name.partition(".")[2]](as_=dict, columns=["id"], with_filename=True, **needs)
+            paths = p | f"{name} paths" >> tg.Create([str(tmp_path / name)])
+            found.append(paths | name >> read)
+        pairs = found | tg.Flatten() | tg.Map(lambda pair: (Path(pair[0]).name, pair[1]["id"]))
+        assert_that(pairs, equal_to([(name, n) for name in FORMATS for n in range(5)]))
+
+
+def test_files_that_are_matched_or_opened_are_read_too(runner: str, tmp_path: Path) -> None:
+    write(tmp_path / "good.csv", b"id,amount\n1,2.5\nx,3\n")
+    write(tmp_path / "more.bin", gzip.compress(b"id,amount\n3,4.5\n"))
+    write(tmp_path / "bad.csv", b"id,size\n4,xl\n")
+    p = TestPipeline(runner=runner)
+    matched = p | tg.io.MatchFiles(tmp_path / "*.csv")
+    opened = p | tg.Create([str(tmp_path / "more.bin")]) | tg.io.ReadMatches(compression="gzip")
+    good, bad = (matched, opened) | tg.Flatten() | tg.io.ReadAllFromCsv(as_=Sale, bad_records="dead_letter")
+    assert good.element_type is Sale
+    assert_that(good, equal_to([Sale(1, 2.5), Sale(3, 4.5)]), label="good")
+    where = bad | tg.Map(lambda record: (Path(record.file).name, record.line_or_row, record.column))
+    assert_that(where, equal_to([("good.csv", 3, "id"), ("bad.csv", None, None)]), label="bad")
+    assert p.run().metrics().counter("bad_records", namespace="tidegate") == 2
 
 
 def test_dead_letters_are_an_output_of_their_own_and_counted(runner: str, tmp_path: Path) -> None:

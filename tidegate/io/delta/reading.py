@@ -10,7 +10,8 @@ from typing import Any, TypeAlias
 from tidegate.io.delta.following import FollowTable
 from tidegate.io.delta.location import Location
 from tidegate.io.delta.source import DeltaSource
-from tidegate.io.formats.reading import ReadRecords, Where
+from tidegate.io.formats.options import Where
+from tidegate.io.formats.reading import ReadRecords
 from tidegate.io.records.problems import BadRecords
 from tidegate.io.records.projection import SchemaEvolution, selection_of
 from tidegate.io.records.schema import SchemaLike

@@ -21,8 +21,8 @@ from tidegate.io.delta.snapshot import Snapshot, TableColumns, columns_of, snaps
 from tidegate.io.delta.store import store_of
 from tidegate.io.file_source.format import Reading
 from tidegate.io.file_source.opened import FilePart, OpenedFile
-from tidegate.io.file_source.reader import FileReader
-from tidegate.io.file_source.source import FileParts, packed
+from tidegate.io.file_source.reader import FileParts, FileReader
+from tidegate.io.file_source.record_files import packed
 from tidegate.io.records.predicate import mask_of
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.projection import Selection, project

@@ -1,8 +1,8 @@
-"""Following folders: an enumerator that finds the files that appear, each once, also after a restart.
+"""Following folders: an enumerator that returns each file that appears once, also after a restart.
 
-A file is identified by its path, its size, and its tag or, where the store has none, the time of its last change. The
-state is the identities of the files that lie in the folders and were found; the identity of a file that is deleted is
-forgotten, so the state stays as small as the folders are.
+A file is identified by its path, its size, and its tag or, if the store has no tags, the time of its last change. The
+state holds the identities of the files that have been returned. Those of deleted files are removed from it, so the
+state grows with the number of files in the folders, not with the number of files there have been.
 """
 
 from __future__ import annotations
@@ -15,29 +15,33 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.io import files
-from tidegate.io.file_source.listing import Found
+from tidegate.io.file_source.listing import Found, matching
+from tidegate.io.file_source.opened import FileChanged
+from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Discovery, Position, Split, SplitEnumerator
-from tidegate.sdk.errors import BuildError, PositionLost
+from tidegate.sdk.errors import BuildError, PositionLost, ReadError
 from tidegate.sdk.metrics import ENGINE, Metrics
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.time import SECOND, Duration, DurationLike
 
 MIN_AGE: Final = 2.0
-"""The default age in seconds at which a file of a file system is complete. Stores with tags show only whole files."""
+"""The default age, in seconds, at which a file counts as complete. Object stores show only complete files."""
 
 FOLLOWED_SPLIT: Final = 64 << 20
-"""The least size of the parts that a file is divided into: most are read as a whole."""
+"""The minimum size, in bytes, of the parts that a followed file is divided into: most files are read as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """How folders are followed: seconds between two looks, and how old a file must be (None: the default)."""
+    """How folders are followed: the seconds between two looks, and the age in seconds at which a file counts as
+    complete (None: the default)."""
 
     poll_interval: float = 1.0
     min_age: float | None = None
 
     @staticmethod
     def of(poll_interval: DurationLike, min_age: DurationLike | None, of: str) -> Follow:
-        """BuildError, naming the transform `of`, for durations that are none."""
+        """Raises BuildError, naming the transform `of`, for durations that make no sense."""
         interval = Duration.of(poll_interval).micros
         if interval <= 0:
             raise BuildError(f"{of}: poll_interval must be positive, but is {poll_interval!r}")
@@ -49,7 +53,7 @@ class Follow:
 
 @dataclass(slots=True)
 class _Known:
-    """A file that was returned: the pattern that found it, its version, and whether it was there at the last look."""
+    """A file that has been returned: the pattern that it matched, its version, and whether the last look found it."""
 
     pattern: str
     version: str
@@ -58,23 +62,23 @@ class _Known:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A file that may still be written: its version, and when it was first seen (ns)."""
+    """A file that may still be written: its version, and when it was first seen (ns since 1970)."""
 
     version: str
     since: int
 
 
 class FollowedFiles(SplitEnumerator):
-    """Returns the splits of each file that appears, those of the file that was changed first before the others.
+    """Returns the splits of each file that appears, in the order in which the files were last changed.
 
-    `splits_of` divides a file. A file is complete once its age is `min_age` and either two looks have found it the
-    same or it is older than the time between two looks. Ages are measured by this machine's clock; where the store's
-    clock is ahead, from when the file was first seen.
+    `splits_of` divides a file. A file is complete once its age is `min_age` and either two looks have found the same
+    version or it is older than the time between two looks. Ages are measured by this machine's clock; if the store's
+    clock is ahead, the age counts from when the file was first seen.
 
-    - A file that changes after it was returned is not read again: it is logged and counted as `files_changed`.
-    - A file that is deleted is counted as `files_deleted`. If a file of that name appears again, it is a new one.
+    - A file that changes after it was returned is not read again: the change is logged and counted as `files_changed`.
+    - A file that is deleted is counted as `files_deleted`. A file that appears under its name later is a new one.
     - If a pattern suddenly matches nothing, its files are remembered: a folder that isn't mounted looks empty.
-    - A folder that can't be listed is logged, and looked at again.
+    - If a folder can't be listed, this is logged, and the next look tries again.
     """
 
     def __init__(
@@ -84,52 +88,57 @@ class FollowedFiles(SplitEnumerator):
         splits_of: Callable[[Found], Iterable[Split]],
         state: Position = None,
         now: Callable[[], int] = time.time_ns,
+        options: StorageOptions | None = None,
     ) -> None:
         self._patterns = patterns
         self._follow = follow
         self._splits_of = splits_of
         self._now = now
+        self._options = options
         self._known: dict[str, _Known] = {}
         self._candidates: dict[str, _Candidate] = {}
         self._complete: deque[Found] = deque()
-        """Files that the last look found complete and that have not been returned."""
+        """The files that the last look found complete and that have not been returned yet."""
         self._partial: tuple[str, int] | None = None
-        """The file whose splits have not all been returned, and how many have."""
+        """The file that has been returned in part, and the number of its splits that have been."""
         self._logged: set[tuple[str, str]] = set()
         if state is not None:
             self._known = {url: _Known(*known) for url, known in state["files"].items()}
             self._partial = None if state["partial"] is None else tuple(state["partial"])
 
     def discover(self, limit: int) -> Discovery:
-        """The splits of files that have become complete. Raises PositionLost if a file changes before all its splits
-        have been returned."""
+        """The splits of files that have become complete.
+
+        Raises PositionLost if a file changes before all its splits have been returned; ReadError, naming the file, if
+        it can't be divided.
+        """
         if not self._complete:
             self._look()
         splits: list[Split] = []
         while self._complete and len(splits) < limit:
             splits += self._divide(self._complete[0], limit - len(splits))
-            if self._partial is None:  # all of it has been returned
+            if self._partial is None:  # all its splits have been returned
                 self._complete.popleft()
         return Discovery(splits, wait=0.0 if self._complete else self._follow.poll_interval)
 
     def state(self) -> Position:
-        """`files` are the files that were returned, by their URLs."""
+        """`files` are the files that have been returned, by their URLs; `partial` the one returned in part."""
         return {
             "files": {url: [known.pattern, known.version, known.present] for url, known in self._known.items()},
             "partial": None if self._partial is None else list(self._partial),
         }
 
     def close(self) -> None:
-        """Nothing is open between two looks."""
+        """Does nothing: no file is open between two looks."""
 
     def _look(self) -> None:
-        """List the folders; compare with what is known."""
+        """List the folders, and compare the result with the known files."""
         complete: list[Found] = []
         candidates: dict[str, _Candidate] = {}
         listed: set[str] = set()
         for pattern in self._patterns:
             found = self._listed(pattern)
-            if found is None:  # the others stay as they are until it can be listed again
+            if found is None:  # its files stay known until the folder can be listed again
                 listed |= {url for url, known in self._known.items() if known.pattern == pattern}
                 continue
             if not found:
@@ -137,7 +146,7 @@ class FollowedFiles(SplitEnumerator):
                     known.present = known.present and known.pattern != pattern
                 listed |= {url for url, known in self._known.items() if known.pattern == pattern}
             for file in found:
-                if file.url in listed:  # another pattern matches it, too
+                if file.url in listed:  # an earlier pattern matches it, too
                     continue
                 listed.add(file.url)
                 if self._is_new(file):
@@ -153,13 +162,13 @@ class FollowedFiles(SplitEnumerator):
         self._complete.extend(complete)
 
     def _listed(self, pattern: str) -> list[Found] | None:
-        """The files of a pattern; None if they can't be listed now."""
+        """The files of a pattern; None if its folder can't be listed now."""
         try:
-            store, _ = files.store_of(pattern)
-            found = [Found(pattern, store.url(info.path), info) for info in files.match(pattern)]
+            found = matching([pattern], True, ReadError, self._options)
         except Exception as error:  # file systems of fsspec raise errors of their own
-            again = f"It is tried again every {self._follow.poll_interval:g} s"
-            self._log_once("unlisted", pattern, f"{pattern} can't be listed: {files.describe(error)}. {again}")
+            again = f"It is listed again every {self._follow.poll_interval:g} s"
+            reason = str(error) if isinstance(error, ReadError) else f"{pattern}: {files.describe(error)}"
+            self._log_once("unlisted", pattern, redacted(f"can't list {reason}. {again}"))
             return None
         self._logged.discard(("unlisted", pattern))
         return found
@@ -175,7 +184,7 @@ class FollowedFiles(SplitEnumerator):
             del self._known[file.url]
             return True
         if self._partial is not None and self._partial[0] == file.url:
-            return False  # which is an error of its own
+            return False  # `_resumed` or `_divide` raises the error
         self._log_once("changed", file.url, f"{file.url} has changed since it was read; it is not read again")
         Metrics.counter(ENGINE, "files_changed").inc()
         known.version = file.version
@@ -183,9 +192,9 @@ class FollowedFiles(SplitEnumerator):
 
     def _candidate(self, file: Found) -> _Candidate:
         before = self._candidates.get(file.url)
-        return (
-            before if before is not None and before.version == file.version else _Candidate(file.version, self._now())
-        )
+        if before is not None and before.version == file.version:
+            return before
+        return _Candidate(file.version, self._now())
 
     def _is_complete(self, file: Found, candidate: _Candidate) -> bool:
         now = self._now()
@@ -205,12 +214,12 @@ class FollowedFiles(SplitEnumerator):
             Metrics.counter(ENGINE, "files_deleted").inc()
 
     def _resumed(self, url: str) -> Found:
-        """The file some of whose splits have been returned, if it is still what it was."""
+        """The file that has been returned in part, if it has not changed since."""
         known = self._known.get(url)
         if known is not None and known.present:
-            info = files.match(url)
-            if info and (found := Found(known.pattern, url, info[0])).version == known.version:
-                return found
+            found = next(iter(matching([url], True, ReadError, self._options)), None)
+            if found is not None and found.version == known.version:
+                return found._replace(pattern=known.pattern)
         raise self._changed(url)
 
     @staticmethod
@@ -218,11 +227,11 @@ class FollowedFiles(SplitEnumerator):
         return PositionLost(f"{url} was changed or deleted before all its parts had been read")
 
     def _divide(self, file: Found, limit: int) -> list[Split]:
-        """The next splits of a file, which is known from then on."""
+        """The next splits of a file; none if it has changed since it was listed, and the next look will find it."""
         done = 0 if self._partial is None else self._partial[1]
         try:
             splits = list(self._splits_of(file))
-        except FileNotFoundError:
+        except FileChanged:
             if done:
                 raise self._changed(file.url) from None
             return []
@@ -241,18 +250,18 @@ class FollowedFiles(SplitEnumerator):
             _logger().warning("%s", text)
 
 
-def check_followed(patterns: Sequence[str], of: str, allow_empty: bool) -> None:
-    """Raise BuildError for a path that is no pattern, or whose folder is not there."""
+def check_followed(patterns: Sequence[str], of: str, allow_empty: bool, options: StorageOptions | None = None) -> None:
+    """Raise BuildError, naming the transform `of`, for a path that is no pattern, or whose folder doesn't exist."""
     for pattern in patterns:
-        if not files.is_pattern(pattern):
+        if not files.is_pattern(pattern, options):
             raise BuildError(
                 f"{of}: follow=True reads the files that appear in a folder, and {pattern!r} names one file. Write a "
                 f"pattern, such as {files.join(pattern.rstrip('/'), '*')!r}; tg.io.TailFile follows a file that grows"
             )
-        if not allow_empty and not files.has_folder(pattern):
+        if not allow_empty and not files.has_folder(pattern, options):
             raise BuildError(
-                f"{of}: {files.explain_no_match(pattern)}, so no file can appear that matches {pattern!r}. If it may "
-                "be made later, set allow_empty=True"
+                f"{of}: {files.explain_no_match(pattern, options)}, so no file can appear that matches {pattern!r}. "
+                "If the folder may be created later, set allow_empty=True"
             )
 
 

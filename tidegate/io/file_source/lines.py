@@ -111,7 +111,7 @@ def damage(file: OpenedFile, error: Exception, reading: Reading, line: int | Non
     """The dead letter for a file whose compressed data is damaged from some line on. Raises ReadError if bad records
     fail the run."""
     file.check_unchanged()
-    reason = f"not a whole {file.compression} file: {files.describe(error)}"
+    reason = f"not a valid {file.compression} file: {files.describe(error)}"
     if reading.selection.bad_records == "fail":
         raise read_error(file.url, "line", line, Problem(0, None, reason)) from error
     return BadRecord(file.url, line, None, reason, None)

@@ -1,4 +1,4 @@
-"""Which files patterns match, with what a store says about each."""
+"""Listing: the files that match patterns, with what their stores know about each."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tidegate.io import files
+from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
 
@@ -18,7 +19,8 @@ Path: TypeAlias = str | os.PathLike[str]
 class FileMetadata:
     """A file that matched: its path or URL, its size in bytes, and when it was last written.
 
-    `tag` identifies its content in stores that have such tags (an ETag of S3). What a store doesn't say is None.
+    `tag` identifies its content in stores that have such tags (an ETag of S3). A value that the store doesn't know is
+    None.
     """
 
     path: str
@@ -28,7 +30,7 @@ class FileMetadata:
 
 
 class Found(NamedTuple):
-    """A file of a pattern."""
+    """A file that matches a pattern."""
 
     pattern: str
     url: str
@@ -36,7 +38,7 @@ class Found(NamedTuple):
 
     @property
     def version(self) -> str:
-        """What changes with the file's content."""
+        """A text that is another one once the file's content has changed."""
         return f"{self.info.size},{self.info.tag}"
 
     @property
@@ -48,7 +50,7 @@ class Found(NamedTuple):
 
 
 def paths_of(path: Path | Iterable[Path], of: str) -> tuple[str, ...]:
-    """The paths and patterns that an author gave. BuildError, naming the transform `of`, for anything else."""
+    """The paths and patterns that an author gave. Raises BuildError, naming the transform `of`, for anything else."""
     try:
         paths = [path] if isinstance(path, str | os.PathLike) else list(path)
         found = tuple(os.fspath(path) for path in paths)
@@ -59,20 +61,25 @@ def paths_of(path: Path | Iterable[Path], of: str) -> tuple[str, ...]:
     return found
 
 
-def matching(patterns: Sequence[str], allow_empty: bool, error: type[Exception]) -> list[Found]:
-    """The files of each pattern in order; one that several match only once. Raises `error` if one matches none."""
+def matching(
+    patterns: Sequence[str], allow_empty: bool, error: type[Exception], options: StorageOptions | None = None
+) -> list[Found]:
+    """The files of each pattern in order; a file that several patterns match is listed once.
+
+    Raises `error` if a pattern can't be listed, or matches no file although `allow_empty` is false.
+    """
     found: dict[str, Found] = {}
     for pattern in patterns:
         try:
-            matched = files.match(pattern)
+            matched = files.match(pattern, options)
         except OSError as problem:
             raise error(f"{pattern}: {files.describe(problem)}") from problem
         if not matched and not allow_empty:
             raise error(
-                f"no file matches {pattern!r}: {files.explain_no_match(pattern)}. "
+                f"no file matches {pattern!r}: {files.explain_no_match(pattern, options)}. "
                 "If there may be no such file, set allow_empty=True"
             )
-        store, _ = files.store_of(pattern)
+        store, _ = files.store_of(pattern, options)
         for info in matched:
             file = Found(pattern, store.url(info.path), info)
             found.setdefault(file.url, file)

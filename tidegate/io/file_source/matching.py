@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypeVar, Unpack, cast
 
 from tidegate.io import compression as _compression
@@ -13,6 +13,8 @@ from tidegate.io import files
 from tidegate.io.compression import Compression
 from tidegate.io.file_source.following import Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import FileMetadata, Path, matching, paths_of
+from tidegate.io.records.problems import BadRecord
+from tidegate.io.storage_options import StorageOptions, has_secrets, options_of
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
@@ -30,10 +32,11 @@ class ReadableFile(FileMetadata):
     """A file that can be read where the step runs. It is opened when it is read, not before."""
 
     compression: Compression = "auto"
+    storage_options: StorageOptions | None = field(default=None, repr=False, hash=False)
 
     def open(self) -> BinaryIO:
         """The file's bytes, decompressed; to be closed by the caller."""
-        store, path = files.store_of(self.path)
+        store, path = files.store_of(self.path, self.storage_options)
         file = store.open(path)
         used = _compression.of_path(path, self.compression)
         if used in ("none", "zip"):
@@ -57,7 +60,7 @@ class ReadableFile(FileMetadata):
 
 
 class _Decompressed(io.BufferedReader):
-    """Decompressed bytes that close the compressed file with them."""
+    """A stream of decompressed bytes that closes the compressed file, too."""
 
     def __init__(self, stream: BinaryIO, file: BinaryIO) -> None:
         super().__init__(cast(io.RawIOBase, stream))
@@ -74,6 +77,7 @@ class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
     - `allow_empty`: a pattern without a file is no error.
     - `follow=True`: a stream of the files that appear, each once, also after a restart; `poll_interval` and `min_age`
       are those of `ReadFromText`.
+    - `storage_options`: as in `ReadFromText`.
 
     Other keyword arguments are those of `tg.Read`. Raises BuildError when applied, if a path matches nothing.
     """
@@ -86,12 +90,14 @@ class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
         follow: bool = False,
         poll_interval: DurationLike = 1.0,
         min_age: DurationLike | None = None,
+        storage_options: StorageOptions | None = None,
         name: str | None = None,
         **options: Unpack[ReadOptions],
     ) -> None:
         self.label = name
         followed = Follow.of(poll_interval, min_age, "MatchFiles") if follow else None
-        source = MatchSource(paths_of(path, "MatchFiles"), allow_empty, followed)
+        paths = paths_of(path, "MatchFiles")
+        source = MatchSource(paths, allow_empty, followed, options_of(storage_options, paths, "MatchFiles"))
         self.read: Read[FileMetadata] = Read(source, name="Read", **options)
 
     def expand(self, input: Pipeline) -> PCollection[FileMetadata]:
@@ -102,14 +108,22 @@ class MatchAll(PTransform[PCollection[Any], PCollection[FileMetadata]]):
     """The files that match each element, which is a path or a pattern, as `MatchFiles` finds them.
 
     - `allow_empty`: a pattern without a file is no error.
+    - `storage_options`: as in `ReadFromText`.
     """
 
-    def __init__(self, *, allow_empty: bool = False, name: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        allow_empty: bool = False,
+        storage_options: StorageOptions | None = None,
+        name: str | None = None,
+    ) -> None:
         self.allow_empty = allow_empty
+        self.storage_options = options_of(storage_options, (), "MatchAll")
         self.label = name
 
     def expand(self, input: PCollection[Any]) -> PCollection[FileMetadata]:
-        return input | FlatMap(_matching, self.allow_empty, name="Match")
+        return input | FlatMap(_matching, self.allow_empty, self.storage_options, name="Match")
 
 
 class ReadMatches(PTransform[PCollection[Any], PCollection[ReadableFile]]):
@@ -118,34 +132,58 @@ class ReadMatches(PTransform[PCollection[Any], PCollection[ReadableFile]]):
     The files are distributed over the workers, so that several are read at once.
 
     - `compression`: as in `ReadFromText`; zip archives are not decompressed.
-    """
-
-    def __init__(self, *, compression: Compression = "auto", name: str | None = None) -> None:
-        _compression.check(compression, "ReadMatches")
-        self.compression: Compression = compression
-        self.label = name
-
-    def expand(self, input: PCollection[Any]) -> PCollection[ReadableFile]:
-        return input | Reshuffle() | Map(_readable, self.compression, name="Open")
-
-
-class ReadAll(PTransform[PCollection[Any], PCollection[Any]]):
-    """The elements of the files that each input element names; `source_of` returns the source of a path.
-
-    An input element is a path, a pattern or a `FileMetadata`.
+    - `storage_options`: as in `ReadFromText`. The files carry them along, so secrets can only be references such as
+      `"${NAME}"`.
     """
 
     def __init__(
-        self, source_of: Callable[[str], Source[Any]], element_type: Any, *, allow_empty: bool, name: str | None = None
+        self,
+        *,
+        compression: Compression = "auto",
+        storage_options: StorageOptions | None = None,
+        name: str | None = None,
+    ) -> None:
+        _compression.check(compression, "ReadMatches")
+        self.compression: Compression = compression
+        self.storage_options = options_of(storage_options, (), "ReadMatches")
+        if has_secrets(self.storage_options):
+            raise BuildError(
+                "ReadMatches: the storage_options become part of the elements, so a secret among them would be stored "
+                "with these. Use a reference instead, such as '${NAME}' to an environment variable"
+            )
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[ReadableFile]:
+        return input | Reshuffle() | Map(_readable, self.compression, self.storage_options, name="Open")
+
+
+class ReadAll(PTransform[PCollection[Any], PCollection[Any]]):
+    """The elements of the files that each input element names; `source_of` returns the source of a file.
+
+    An input element is a path, a pattern or a `FileMetadata`. With `with_filename`, an output element is `(file,
+    element)`, except for dead letters, which name their file themselves.
+    """
+
+    def __init__(
+        self,
+        source_of: Callable[[FileMetadata], Source[Any]],
+        element_type: Any,
+        *,
+        with_filename: bool = False,
+        allow_empty: bool,
+        storage_options: StorageOptions | None,
+        name: str | None = None,
     ) -> None:
         self.source_of = source_of
         self.element_type = element_type
+        self.with_filename = with_filename
         self.allow_empty = allow_empty
+        self.storage_options = storage_options
         self.label = name
 
     def expand(self, input: PCollection[Any]) -> PCollection[Any]:
-        matched = input | MatchAll(allow_empty=self.allow_empty, name="Match")
-        read = ParDo(_ReadWhole(self.source_of), name="Read").with_output_types(self.element_type)
+        matched = input | MatchAll(allow_empty=self.allow_empty, storage_options=self.storage_options, name="Match")
+        read = ParDo(_ReadWhole(self.source_of, self.with_filename), name="Read").with_output_types(self.element_type)
         result: PCollection[Any] = matched | Reshuffle() | read
         return result
 
@@ -153,11 +191,12 @@ class ReadAll(PTransform[PCollection[Any], PCollection[Any]]):
 class _ReadWhole(DoFn):
     """Reads all splits of the source of a file."""
 
-    def __init__(self, source_of: Callable[[str], Source[Any]]) -> None:
+    def __init__(self, source_of: Callable[[FileMetadata], Source[Any]], with_filename: bool) -> None:
         self.source_of = source_of
+        self.with_filename = with_filename
 
     def process(self, file: FileMetadata) -> Iterator[Any]:
-        source = self.source_of(file.path)
+        source = self.source_of(file)
         for split in source.splits(1):
             reader = source.reader(split)
             assert isinstance(reader, Reader)
@@ -165,7 +204,11 @@ class _ReadWhole(DoFn):
                 ended = False
                 while not ended:
                     batch = reader.read(4096)
-                    yield from (batch.block if isinstance(batch.block, Block) else batch.block.block()).values
+                    if self.with_filename:
+                        path = file.path
+                        yield from (each if type(each) is BadRecord else (path, each) for each in batch.block.values)
+                    else:
+                        yield from batch.block.values
                     ended = batch.end
             finally:
                 reader.close()
@@ -178,6 +221,7 @@ class MatchSource(Source[FileMetadata]):
     patterns: tuple[str, ...]
     allow_empty: bool = False
     follow: Follow | None = None
+    storage_options: StorageOptions | None = None
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
@@ -193,19 +237,26 @@ class MatchSource(Source[FileMetadata]):
 
     def check(self) -> None:
         if self.follow is not None:
-            check_followed(self.patterns, "MatchFiles", self.allow_empty)
+            check_followed(self.patterns, "MatchFiles", self.allow_empty, self.storage_options)
         else:
-            matching(self.patterns, self.allow_empty, BuildError)
+            matching(self.patterns, self.allow_empty, BuildError, self.storage_options)
 
     def splits(self, desired: int) -> list[Split]:
-        found = [file.metadata for file in matching(self.patterns, self.allow_empty, ReadError)]
+        files_found = matching(self.patterns, self.allow_empty, ReadError, self.storage_options)
+        found = [file.metadata for file in files_found]
         size = max(1, -(-len(found) // desired))
         return [Split(found[at].path, None, found[at : at + size]) for at in range(0, len(found), size)]
 
     def enumerator(self, state: Position = None) -> SplitEnumerator | None:
         if self.follow is None:
             return None
-        return FollowedFiles(self.patterns, self.follow, lambda file: [Split(file.url, None, [file.metadata])], state)
+        return FollowedFiles(
+            self.patterns,
+            self.follow,
+            lambda file: [Split(file.url, None, [file.metadata])],
+            state,
+            options=self.storage_options,
+        )
 
     def reader(self, split: Split, position: Position = None) -> Reader[FileMetadata]:
         return _MatchReader(split.payload, position or 0)
@@ -225,21 +276,21 @@ class _MatchReader(Reader[FileMetadata]):
         return self._next
 
 
-def _matching(element: Any, allow_empty: bool) -> list[FileMetadata]:
+def _matching(element: Any, allow_empty: bool, options: StorageOptions | None) -> list[FileMetadata]:
     match element:
         case FileMetadata():
             return [element]
         case str() | os.PathLike():
-            return [file.metadata for file in matching((os.fspath(element),), allow_empty, ReadError)]
+            return [file.metadata for file in matching((os.fspath(element),), allow_empty, ReadError, options)]
         case _:
             raise TypeError(f"the name of a file is a str, not {shorten(element, 60)}")
 
 
-def _readable(element: Any, compression: Compression) -> ReadableFile:
+def _readable(element: Any, compression: Compression, options: StorageOptions | None) -> ReadableFile:
     match element:
         case FileMetadata():
-            return ReadableFile(element.path, element.size, element.modified, element.tag, compression)
+            return ReadableFile(element.path, element.size, element.modified, element.tag, compression, options)
         case str() | os.PathLike():
-            return _readable(_matching(element, False)[0], compression)
+            return _readable(_matching(element, False, options)[0], compression, options)
         case _:
             raise TypeError(f"ReadMatches takes the files of MatchFiles, or paths, not {shorten(element, 60)}")

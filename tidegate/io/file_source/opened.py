@@ -1,8 +1,13 @@
-"""One file, or one member of a zip archive, opened for reading, and whether it is still what it was."""
+"""One file, or one member of a zip archive, opened for reading, and the check that it is still the one that was found.
+
+A run reads a file as it was when the run found it. A file that has been written again, or deleted, since then is an
+error: part of its records may have been read already.
+"""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, BinaryIO, Final, cast
@@ -11,16 +16,26 @@ from tidegate.io import compression as _compression
 from tidegate.io import files
 from tidegate.io.byte_streams import Recoded, needs_recoding, skip_to
 from tidegate.io.compression import Compression
+from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk import moved
 from tidegate.sdk.errors import ReadError
 
 _ONE_REQUEST: Final = 4 << 20
-"""Remote files up to this size are read by one request, in which they can't change."""
+"""Remote files up to this size are read by one request, during which they can't change."""
+
+
+class FileChanged(ReadError):
+    """A file has been written again or deleted since the run found it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What of a file a reader reads: `[start, end)`, in what its format counts (bytes, row groups); `end` None: to the
-    end of the file. `size` and `tag` are those that the file had when it was found."""
+    """The part of a file that a reader reads: `[start, end)`, in the units of its format (bytes, row groups); `end`
+    None: to the end of the file.
+
+    `size` and `tag` are those that the file had when it was found. `size` None: it is unknown, and the file is not
+    checked for changes. `member` is the name of a file in a zip archive.
+    """
 
     pattern: str
     path: str
@@ -30,23 +45,27 @@ class FilePart:
     start: int = 0
     end: int | None = None
 
-    @property
-    def url(self) -> str:
-        """The file as authors write it, for messages; members of archives as `archive.zip!member`."""
-        url = files.store_of(self.pattern)[0].url(self.path)
-        return url if self.member is None else f"{url}!{self.member}"
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a part that a checkpoint has stored, also one from before parts had all of today's fields."""
+        moved.set_fields(self, state)
+
+
+def url_of(part: FilePart, options: StorageOptions | None = None) -> str:
+    """The file in the form that authors write, for messages; a member of an archive is `archive.zip!member`."""
+    url = files.store_of(part.pattern, options)[0].url(part.path)
+    return url if part.member is None else f"{url}!{part.member}"
 
 
 class OpenedFile:
     """A file that is open while the context lasts."""
 
-    def __init__(self, part: FilePart, compression: Compression) -> None:
+    def __init__(self, part: FilePart, compression: Compression, options: StorageOptions | None = None) -> None:
         self.part = part
-        self.url = part.url
+        self.url = url_of(part, options)
         self.compression: Compression = (
             "zip" if part.member is not None else _compression.of_path(part.path, compression)
         )
-        self._store = files.store_of(part.pattern)[0]
+        self._store = files.store_of(part.pattern, options)[0]
         self._open: list[BinaryIO] = []
 
     def __enter__(self) -> OpenedFile:
@@ -59,15 +78,15 @@ class OpenedFile:
 
     @property
     def local_path(self) -> str | None:
-        """The path in this machine's file system; None for a remote file."""
+        """The path in the file system of this machine; None for a remote file."""
         return self.part.path if isinstance(self._store, files.Local) else None
 
     def raw(self) -> BinaryIO:
-        """The bytes of the file as they are. Raises ReadError if it is another file than the one that was found."""
+        """The bytes of the file as they are stored. Raises FileChanged if it is not the file that was found."""
         try:
             file = self._store.open(self.part.path)
         except FileNotFoundError as error:
-            raise ReadError(f"{self.url}: the file is gone; it was there when the run started") from error
+            raise FileChanged(f"{self.url}: the file has been deleted since the run found it") from error
         self._open.append(file)
         if self._known:
             self._compare(self._store.info_of(file, self.part.path))
@@ -81,14 +100,14 @@ class OpenedFile:
         else:
             stream = _compression.decompressing(file, self.compression)
             if stream is file and not isinstance(file, io.BufferedReader | io.BytesIO):
-                # Remote files read lines of any length; a limit is what the readers of text need.
+                # Remote files read lines of any length; the readers of text need a limit.
                 stream = io.BufferedReader(cast(Any, file), 1 << 16)
         if stream is not file:
             self._open.append(stream)
         return stream
 
     def utf8(self, encoding: str) -> BinaryIO:
-        """The text of the file, decompressed, in UTF-8 where it is in another encoding whose lines end otherwise."""
+        """The text of the file, decompressed; recoded to UTF-8 if its encoding ends lines otherwise."""
         stream = self.plain()
         if not needs_recoding(encoding):
             return stream
@@ -97,8 +116,8 @@ class OpenedFile:
         return recoded
 
     def lines_before(self, offset: int, encoding: str, known: tuple[int, int] = (0, 0)) -> int:
-        """How many lines end before the byte at `offset` of the text, `known` being such an answer for an earlier
-        offset. Reads the file again, for an error's sake."""
+        """How many lines end before the byte at `offset` of the text; for error messages, since it reads the file
+        again. `known` is an earlier offset with the number of lines before it."""
         at, lines = known
         stream = self.utf8(encoding)
         skip_to(stream, at)
@@ -111,16 +130,16 @@ class OpenedFile:
         return lines
 
     def check_unchanged(self) -> None:
-        """Raise ReadError if the file has been written while it was read."""
+        """Raise FileChanged if the file has been written again while it was read."""
         size = self.part.size
         if not self._known or size is None or (self.local_path is None and size <= _ONE_REQUEST):
             return
         now = self._store.find(self.part.path)
-        if now is not None:  # what was opened has been read whole, even if it was removed meanwhile
+        if now is not None:  # a file that is open is read to its end, even if it has been deleted meanwhile
             self._compare(now)
 
     def close(self) -> None:
-        """Close all that has been opened."""
+        """Close everything that has been opened."""
         while self._open:
             self._open.pop().close()
 
@@ -136,9 +155,9 @@ class OpenedFile:
                 if now.size != before.size
                 else "it has been written again"
             )
-            raise ReadError(
-                f"{self.url}: the file has changed since the run started: {size}. Write new data to new files, or "
-                "start anew to read the file as it is now"
+            raise FileChanged(
+                f"{self.url}: the file has changed since the run found it: {size}. Write new data to new files; to "
+                "read the file as it is now, start a new run"
             )
 
     def _undecodable(self, offset: int, line: int, error: UnicodeDecodeError) -> ReadError:
@@ -146,13 +165,23 @@ class OpenedFile:
         return ReadError(f"{self.url}, line {line} (byte {offset}): {bad} is not {error.encoding}")
 
 
-def broken_file(opened: OpenedFile, error: Exception) -> ReadError:
+def zip_members(part: FilePart, options: StorageOptions | None) -> list[tuple[FilePart, int]]:
+    """The files in a zip archive, in its order, each with its decompressed size. Raises ReadError, naming the archive,
+    if it is none."""
+    with OpenedFile(part, "none", options) as file:
+        archive = file.raw()
+        try:
+            members = _compression.zip_members(archive)
+        except _compression.broken() as error:
+            raise broken_file(file.url, "zip", error) from error
+    return [(FilePart(part.pattern, part.path, part.size, part.tag, name), size) for name, size in members]
+
+
+def broken_file(url: str, compression: Compression, error: Exception) -> ReadError:
     """The error for a file that its file system, or its decompressor, can't read."""
-    words = files.describe(error)
-    compression = opened.compression
+    reason = files.describe(error)
     if compression == "none" or (isinstance(error, OSError) and error.errno is not None):
-        return ReadError(f"{opened.url}: can't be read: {words}")
+        return ReadError(f"{url}: can't be read: {reason}")
     return ReadError(
-        f"{opened.url}: not a whole {compression} file: {words}. If it is not {compression} at all, say "
-        "compression='none'"
+        f"{url}: not a valid {compression} file: {reason}. If it is not {compression}, pass compression='none'"
     )

@@ -1,8 +1,8 @@
-"""Reads the parts of files of one split, one after another.
+"""Reads the files of one split, or parts of them, one after another.
 
-A position is `[file, start, given]`: which of the split's files, where in it the current chunk starts, as its format
-says it, and how many of the elements from there on have been returned. A reader that resumes need not cut its chunks
-where an earlier one did.
+A position is `[file, start, given]`: the index of the file in the split, the place in the file at which the current
+chunk starts, and the number of elements from there on that have been returned. A reader that resumes may divide the
+file into other chunks than the earlier reader did.
 """
 
 from __future__ import annotations
@@ -10,19 +10,37 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from tidegate.io.compression import Compression, broken
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading
-from tidegate.io.file_source.opened import FilePart, OpenedFile, broken_file
-from tidegate.sdk.connectors.sources import Batch, Position, Reader
+from tidegate.io.file_source.opened import FileChanged, FilePart, OpenedFile, broken_file, url_of
+from tidegate.io.records.schema import RecordSchema
+from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import ReadError, TidegateError
+from tidegate.sdk.errors import PositionLost, ReadError, TidegateError
+
+
+@dataclass(frozen=True, slots=True)
+class FileParts:
+    """The payload of a split: the parts of files that it reads, and the columns that the files should have."""
+
+    parts: tuple[FilePart, ...]
+    reference: RecordSchema | None
+    of_reference: str
+
+    def split(self, size: int, options: StorageOptions | None) -> Split:
+        """The split with this payload, of `size` bytes."""
+        first = self.parts[0]
+        id = url_of(first, options) if first.end is None else f"{url_of(first, options)}:{first.start}-{first.end}"
+        return Split(id if len(self.parts) == 1 else f"{id} and {len(self.parts) - 1} more", size, self)
 
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """A context without garbage collection: while thousands of rows are created, collections find nothing to free, and
+    """A context without garbage collection. While thousands of rows are created, collections find nothing to free, and
     take several times as long as the creation."""
     enabled = gc.isenabled()
     gc.disable()
@@ -34,7 +52,7 @@ def _no_collection() -> Iterator[None]:
 
 
 class FileReader(Reader[Any]):
-    """Reads the parts of one split; opens a file when it is its turn."""
+    """Reads the parts of one split, one after another."""
 
     def __init__(
         self,
@@ -43,11 +61,15 @@ class FileReader(Reader[Any]):
         reading: Reading,
         compression: Compression,
         position: Position,
+        options: StorageOptions | None = None,
     ) -> None:
         self._format = format
         self._parts = parts
         self._reading = reading
         self._compression = compression
+        self._options = options
+        self._resumes = position is not None
+        """Whether elements of the file that is read next have been read already, by an earlier reader."""
         self._file: OpenedFile | None = None
         self._chunks: Iterator[Chunk] | None = None
         self._elements: list[Any] = []
@@ -56,7 +78,8 @@ class FileReader(Reader[Any]):
         self._given: int
         self._at, self._start, self._given = position if position is not None else (0, None, 0)
         self._skip = self._given
-        """How many elements still to pass over when resuming: chunks need not be those of the earlier reader."""
+        """When resuming: how many elements to skip. They may extend over several chunks, which may end elsewhere than
+        those of the earlier reader."""
 
     def read(self, limit: int) -> Batch:
         while self._given >= len(self._elements):
@@ -78,10 +101,10 @@ class FileReader(Reader[Any]):
 
     def opened(self, part: FilePart) -> OpenedFile:
         """Open a file."""
-        return OpenedFile(part, self._compression)
+        return OpenedFile(part, self._compression, self._options)
 
     def _fill(self) -> bool:
-        """Read the next chunk, of the next file if need be; False after the last one."""
+        """Read the next chunk, or move on to the next part. Returns False at the end of the split."""
         if self._at >= len(self._parts):
             return False
         chunk = self._next_chunk(self._parts[self._at])
@@ -108,18 +131,26 @@ class FileReader(Reader[Any]):
                 chunk = next(self._chunks, None)
             if chunk is None:
                 file.check_unchanged()
+            self._resumes = False
             return chunk
+        except FileChanged as error:
+            if self._resumes:
+                raise PositionLost(str(error)) from error
+            raise
         except TidegateError:
             raise
         except broken() as error:
             raise self._explained(file, error) from error
 
     def _explained(self, file: OpenedFile, error: Exception) -> ReadError:
-        """A file that was written while it was read looks broken: that is the better thing to say."""
+        """The error to report for a file that can't be read: that it has changed, if it has, because a file that is
+        written while it is read looks broken."""
         try:
             file.check_unchanged()
-        except ReadError as changed:
+        except FileChanged as changed:
             return changed
         except OSError:
             pass
-        return broken_file(file, error)
+        if isinstance(error, FileNotFoundError):
+            return FileChanged(f"{file.url}: the file has been deleted since the run found it")
+        return broken_file(file.url, file.compression, error)

@@ -1,48 +1,45 @@
-"""`FileSource`: the files that match some patterns, in one format.
+"""`FileSource`: the records of the files that match some patterns, in one format.
 
-A split is a part of a large file, if the format allows it, or several small files, so that ten thousand small files
-make few splits. Only the first file is opened before the run, or all files if the schemas are to be united.
+A split is a part of a large file, if the format can divide it, or several small files, so that ten thousand small files
+make few splits. Before the run, only the first file is opened, or all files if their columns are to be united.
+
+If the patterns are followed, each file that appears is divided into splits of its own, by `FollowedRecords`.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.io import compression as _compression
 from tidegate.io import files
 from tidegate.io.compression import Compression
+from tidegate.io.file_source.followed_records import FollowedRecords
+from tidegate.io.file_source.following import MIN_AGE, Follow, check_followed
 from tidegate.io.file_source.format import FileFormat, Reading, mismatch_error
-from tidegate.io.file_source.opened import FilePart, OpenedFile, broken_file
-from tidegate.io.file_source.reader import FileReader
+from tidegate.io.file_source.listing import Found, matching
+from tidegate.io.file_source.opened import FilePart
+from tidegate.io.file_source.reader import FileParts, FileReader
+from tidegate.io.file_source.record_files import RecordFiles, packed, total_cost
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import RecordSchema
 from tidegate.io.records.types import unify
-from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
-from tidegate.sdk.errors import BuildError, ReadError, TidegateError
+from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk import moved
+from tidegate.sdk.connectors.sources import Position, Reader, Source, Split, SplitEnumerator
+from tidegate.sdk.errors import BuildError, ReadError
 
-OPENING: Final = 64 << 10
-"""What it costs to open a file, as bytes that could be read instead."""
-FILES_OF_A_SPLIT: Final = 1000
-"""At most so many small files are read as one split."""
-_LOOKS_AT_ONCE: Final = 16
-
-
-@dataclass(frozen=True, slots=True)
-class FileParts:
-    """A split's payload: what it reads, and the columns that files should have."""
-
-    parts: tuple[FilePart, ...]
-    reference: RecordSchema | None
-    of_reference: str
+MIN_SPLIT_SIZE: Final = 16 << 20
+"""The default of `min_split_size`, in bytes."""
+_INSPECTED_AT_ONCE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FileSource(Source[Any]):
-    """Elements of the files that match some patterns. `of` is the transform, for messages."""
+    """The records of all files that match the patterns. `of` is the name of the transform, for messages."""
 
     patterns: tuple[str, ...]
     format: FileFormat
@@ -50,7 +47,21 @@ class FileSource(Source[Any]):
     of: str
     compression: Compression = "none"
     allow_empty: bool = False
-    min_split_size: int = 16 << 20
+    min_split_size: int = MIN_SPLIT_SIZE
+    follow: Follow | None = None
+    storage_options: StorageOptions | None = None
+
+    def __getstate__(self) -> list[Any]:
+        """The fields to pickle."""
+        return moved.get_fields(self, 7)
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a pickled source, also one that was stored before sources had all of today's fields."""
+        moved.set_fields(self, state)
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        return self.follow is None
 
     @property
     def name(self) -> str:
@@ -64,177 +75,121 @@ class FileSource(Source[Any]):
 
     @property
     def forks_safely(self) -> bool:  # type: ignore[override]
-        return all(files.store_of(pattern)[0].forks_safely for pattern in self.patterns)
+        return all(files.store_of(pattern, self.storage_options)[0].forks_safely for pattern in self.patterns)
 
     def check(self) -> None:
-        if type(self.min_split_size) is not int or self.min_split_size < 1:
-            raise BuildError(f"{self.of}: min_split_size is a whole number from 1 on, not {self.min_split_size!r}")
-        _compression.check(self.compression, self.of)
-        self.format.check(self.of)
-        if not self.patterns or not all(self.patterns):
-            raise BuildError(f"{self.of}: there is no path to read from")
-        found = self._find(BuildError)
-        for used in sorted({_compression.of_path(file.path, self.compression) for file in found}):
+        self.check_options()
+        if self.follow is not None:
+            check_followed(self.patterns, self.of, self.allow_empty, self.storage_options)
+        found = matching(self.patterns, self.allow_empty or not self.bounded, BuildError, self.storage_options)
+        for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
             _compression.check(used, self.of)
+        if self.follow is not None:
+            self._check_columns_known(found)
+            found = [file for file in found if _is_complete(file, self.follow)]
+            found.sort(key=lambda file: (file.info.modified or 0, file.url))
         if found:
             self._check_first(found[0])
 
+    def check_options(self) -> None:
+        """Raise BuildError for options by which no file can be read."""
+        if type(self.min_split_size) is not int or self.min_split_size < 1:
+            raise BuildError(
+                f"{self.of}: min_split_size must be a whole number of at least 1, not {self.min_split_size!r}"
+            )
+        _compression.check(self.compression, self.of)
+        self.format.check(self.of)
+
     def local_files(self) -> Sequence[str]:
-        return [file.path for file in self._find(ReadError) if isinstance(files.store_of(file.pattern)[0], files.Local)]
+        if self.follow is not None:
+            return ()
+        return [
+            file.info.path
+            for file in self._matching()
+            if isinstance(files.store_of(file.pattern, self.storage_options)[0], files.Local)
+        ]
 
     def splits(self, desired: int) -> list[Split]:
-        found = [part for file in self._find(ReadError) for part in self._members(file)]
-        reference, of_reference = self._reference(found)
+        record_files = self._files()
+        found = [part for file in self._matching() for part in record_files.members(file)]
+        reference, of_reference = self._reference(record_files, found)
         total = sum(part.size or 0 for part in found)
         target = max(self.min_split_size, -(-total // max(1, desired)))
-        divided = (each for part in found for each in self._divided(part, target))
-        packs = list(packed(divided, max(target, -(-(total + OPENING * len(found)) // max(1, desired)))))
-        return [_split(pack, reference, of_reference) for pack in packs]
+        divided = (each for part in found for each in record_files.divide(part, target))
+        packs = packed(divided, max(target, -(-total_cost(found) // max(1, desired))))
+        return [
+            FileParts(tuple(part for part, _ in pack), reference, of_reference).split(
+                sum(size for _, size in pack), self.storage_options
+            )
+            for pack in packs
+        ]
+
+    def enumerator(self, state: Position = None) -> SplitEnumerator | None:
+        if self.follow is None:
+            return None
+        return FollowedRecords(self._files(), self.patterns, self.follow, state)
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         payload = split.payload
         reading = Reading(self.selection, payload.reference, payload.of_reference)
-        return FileReader(self.format, payload.parts, reading, self.compression, position)
+        return FileReader(self.format, payload.parts, reading, self.compression, position, self.storage_options)
 
-    def _find(self, error: type[Exception]) -> list[FilePart]:
-        """The files of each pattern in order; one that several match only once."""
-        found: dict[str, FilePart] = {}
-        for pattern in self.patterns:
-            try:
-                matched = files.match(pattern)
-            except OSError as problem:
-                raise error(f"{pattern}: {files.describe(problem)}") from problem
-            if not matched and not self.allow_empty:
-                raise error(
-                    f"no file matches {pattern!r}: {files.explain_no_match(pattern)}. "
-                    "If it may be that there is none, say allow_empty=True"
-                )
-            for file in matched:
-                part = FilePart(pattern, file.path, file.size, file.tag)
-                found.setdefault(part.url, part)
-        return list(found.values())
+    def _files(self) -> RecordFiles:
+        return RecordFiles(self.format, self.selection, self.compression, self.min_split_size, self.storage_options)
 
-    def _members(self, part: FilePart) -> Iterator[FilePart]:
-        """The file, or those in it if it is a zip archive."""
-        if _compression.of_path(part.path, self.compression) != "zip":
-            yield part
-            return
-        try:
-            with OpenedFile(part, "none") as file:
-                members = _compression.zip_members(file.raw())
-        except _compression.broken() as error:
-            raise ReadError(f"{part.url}: not a whole zip file: {files.describe(error)}") from error
-        for member, _ in members:
-            yield FilePart(part.pattern, part.path, part.size, part.tag, member)
+    def _matching(self) -> list[Found]:
+        return matching(self.patterns, self.allow_empty, ReadError, self.storage_options)
 
-    def _check_first(self, first: FilePart) -> None:
+    def _check_columns_known(self, found: Sequence[Found]) -> None:
+        """Raise BuildError if there is neither a schema nor a file to infer the columns of followed files from."""
+        if not found and not self.allow_empty and self.format.infers_columns(self.selection):
+            raise BuildError(
+                f"{self.of}: no file matches {', '.join(map(repr, self.patterns))} yet, so the columns of its records "
+                "are not known. Give them, with schema= or a class as as_=, or set allow_empty=True to take them from "
+                "the first file that appears"
+            )
+
+    def _check_first(self, first: Found) -> None:
         """Raise BuildError if the columns of the first file don't fit, rather than fail when the run has started."""
+        record_files = self._files()
         try:
-            part = next(self._members(first), None)
-            found = self._inspect(part) if part is not None else None
+            part = next(iter(record_files.members(first)), None)
+            found = record_files.inspect(part) if part is not None else None
             if part is None or found is None or self.selection.evolution == "union":
                 return
             if self.selection.names is None:
-                self.selection.shape.check_names(found.names, part.url)
-            with OpenedFile(part, self.compression) as file:
-                Reading(self.selection, found, part.url).project(file, found, may_lack=self.format.may_lack)
+                self.selection.shape.check_names(found.names, record_files.url(part))
+            with record_files.open(part) as file:
+                Reading(self.selection, found, file.url).project(file, found, may_lack=self.format.may_lack)
         except ReadError as error:
             if self.selection.bad_records == "fail":
                 raise BuildError(f"{self.of}: {error}") from error
 
-    def _reference(self, found: Sequence[FilePart]) -> tuple[RecordSchema | None, str]:
-        """The columns that files should have: those of the first one, or of all together."""
+    def _reference(self, record_files: RecordFiles, found: Sequence[FilePart]) -> tuple[RecordSchema | None, str]:
+        """The columns that all files should have, which are those of the first file or of all files together, and the
+        name of that file."""
         if not found:
             return None, ""
+        inspect = record_files.inspect_or_skip
         if self.selection.evolution == "refuse" or self.selection.schema is not None:
-            first = next(((part, schema) for part in found if (schema := self._inspect_or_skip(part))), None)
-            return (None, found[0].url) if first is None else (first[1], first[0].url)
+            first = next(((part, schema) for part in found if (schema := inspect(part))), None)
+            return (None, record_files.url(found[0])) if first is None else (first[1], record_files.url(first[0]))
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(_LOOKS_AT_ONCE) as pool:
-            looked = list(zip(found, pool.map(self._inspect_or_skip, found)))
-        readable = [(part.url, schema) for part, schema in looked if schema is not None]
+        with ThreadPoolExecutor(_INSPECTED_AT_ONCE) as pool:
+            inspected = list(zip(found, pool.map(inspect, found)))
+        readable = [(record_files.url(part), schema) for part, schema in inspected if schema is not None]
         if not readable:
-            return None, found[0].url
+            return None, record_files.url(found[0])
         try:
             return unify([schema for _, schema in readable], [url for url, _ in readable]), "the files together"
         except SchemaMismatch as error:
             raise mismatch_error(", ".join(self.patterns), error) from error
 
-    def _inspect_or_skip(self, part: FilePart) -> RecordSchema | None:
-        """The columns of a file; None for a broken one if it becomes a dead letter later."""
-        try:
-            return self._inspect(part)
-        except ReadError:
-            if self.selection.bad_records == "fail":
-                raise
-            return None
 
-    def _inspect(self, part: FilePart) -> RecordSchema | None:
-        if part.size is None and isinstance(files.store_of(part.pattern)[0], files.Local):
-            return None  # a pipe, which can be read only once
-        with OpenedFile(part, self.compression) as file:
-            try:
-                return self.format.inspect(file, self.selection)
-            except TidegateError:
-                raise
-            except _compression.broken() as error:
-                raise broken_file(file, error) from error
-
-    def _divided(self, part: FilePart, target: int) -> Iterator[tuple[FilePart, int]]:
-        """The parts of a file with their sizes: about `target` bytes each, if it can be divided."""
-        size = part.size or 0
-        whole = part, size
-        count = min(-(-size // target), size // self.min_split_size)
-        compressed = part.member is not None or _compression.of_path(part.path, self.compression) != "none"
-        if count < 2 or not self.format.divisible or compressed:
-            yield whole
-        elif self.format.divided_by == "bytes":
-            bounds = [size * at // count for at in range(count + 1)]
-            for start, end in itertools.pairwise(bounds):
-                yield _of(part, start, end), end - start
-        else:
-            try:
-                with OpenedFile(part, self.compression) as file:
-                    sizes = self.format.parts(file, self.selection)
-            except ReadError:
-                if self.selection.bad_records == "fail":
-                    raise
-                yield whole
-                return
-            start = taken = 0
-            for at, each in enumerate(sizes):
-                taken += each
-                if taken >= target or at == len(sizes) - 1:
-                    yield _of(part, start, at + 1), taken
-                    start, taken = at + 1, 0
-            if not sizes:
-                yield whole
-
-
-def _of(part: FilePart, start: int, end: int) -> FilePart:
-    return FilePart(part.pattern, part.path, part.size, part.tag, part.member, start, end)
-
-
-def packed(parts: Iterable[tuple[FilePart, int]], target: int) -> Iterator[list[tuple[FilePart, int]]]:
-    """Parts with their sizes in lists, each of which is read as one split: consecutive ones together as long as they
-    are small."""
-    pack: list[tuple[FilePart, int]] = []
-    cost = 0
-    for part, size in parts:
-        if pack and (cost + size + OPENING > target or len(pack) >= FILES_OF_A_SPLIT):
-            yield pack
-            pack, cost = [], 0
-        pack.append((part, size))
-        cost += size + OPENING
-    if pack:
-        yield pack
-
-
-def _split(pack: list[tuple[FilePart, int]], reference: RecordSchema | None, of_reference: str) -> Split:
-    first = pack[0][0]
-    id = first.url if first.end is None else f"{first.url}:{first.start}-{first.end}"
-    if len(pack) > 1:
-        id = f"{id} and {len(pack) - 1} more"
-    payload = FileParts(tuple(part for part, _ in pack), reference, of_reference)
-    return Split(id, sum(size for _, size in pack), payload)
+def _is_complete(file: Found, follow: Follow) -> bool:
+    """Whether a file is old enough, when the pipeline is built, to be complete."""
+    if file.info.content_tag is not None:
+        return True
+    age = MIN_AGE if follow.min_age is None else follow.min_age
+    return file.info.modified is not None and time.time_ns() - file.info.modified >= age * 1e9

@@ -46,7 +46,7 @@ class ArrowFormat(FileFormat):
             batches = _Batches(file)
             decoder = BatchDecoder(reading.selection, reading.project(file, of_arrow(batches.schema)))
         except ReadError as error:
-            if fails:
+            if reading.refuses(error):
                 raise
             yield [at, 0], [bad_file(file.url, error)]
             return
@@ -90,7 +90,7 @@ class _Batches:
             opened = pa.OSFile(file.local_path) if is_file and file.local_path is not None else plain
             self._reader = pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
         except pa.ArrowInvalid as error:
-            raise ReadError(f"{file.url}: not a whole Arrow file: {str(error).splitlines()[0]}") from error
+            raise ReadError(f"{file.url}: not a valid Arrow file: {str(error).splitlines()[0]}") from error
         self.schema = self._reader.schema
         self.count: int = self._reader.num_record_batches if is_file else 0
         self.is_file = is_file

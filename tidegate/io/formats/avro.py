@@ -37,6 +37,9 @@ class AvroFormat(FileFormat):
         if self.reader_schema is not None:
             _check_schema(self.reader_schema, of)
 
+    def infers_columns(self, selection: Selection) -> bool:
+        return selection.schema is None and self.reader_schema is None
+
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
         return _columns_of(file, self._resolved(_header(file, file.plain())))
 
@@ -51,7 +54,7 @@ class AvroFormat(FileFormat):
             if offset is None:
                 offset = _first_block(stream, header, file.part.start)
         except ReadError as error:
-            if fails:
+            if reading.refuses(error):
                 raise
             yield [0, 0], [bad_file(file.url, error)]
             return

@@ -69,6 +69,8 @@ class CsvFormat(FileFormat):
         if not names:
             return None
         inferred = {} if _knows_all(selection, names) else self._inferred(text, stream, names, body)
+        if inferred is None:
+            return None
         return RecordSchema(tuple(Field(name, _parsed_type(name, inferred, selection)) for name in names))
 
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
@@ -82,7 +84,7 @@ class CsvFormat(FileFormat):
             found = RecordSchema(tuple(known.field(name) or Field(name, _string()) for name in names))
             projection = reading.project(file, found)
         except ReadError as error:
-            if reading.selection.bad_records == "fail":
+            if reading.refuses(error):
                 raise
             yield 0, [bad_file(file.url, error)]
             return
@@ -137,12 +139,12 @@ class CsvFormat(FileFormat):
             raise text.refuse(0, f"the header has {doubled!r} twice: give names of your own, as in column_names=[…]")
         return names, len(body)
 
-    def _inferred(self, text: TextFile, stream: BinaryIO, names: tuple[str, ...], body: int) -> dict[str, Any]:
-        """The types that the first records have."""
+    def _inferred(self, text: TextFile, stream: BinaryIO, names: tuple[str, ...], body: int) -> dict[str, Any] | None:
+        """The types of the columns in the first records; None if there are no records."""
         pieces = whole_records(stream, body, None, self.max_record_bytes, self._quote, text.refuse)
         piece = next((piece for piece in pieces if piece.problem is None), None)
         if piece is None:
-            return {}
+            return None
         parser = _Parser(self, names, None, None)
         try:
             schema = parser(text.in_utf8(piece.data, piece.offset)).schema

@@ -46,6 +46,9 @@ class JsonFormat(FileFormat):
         if type(self.max_record_bytes) is not int or self.max_record_bytes < PIECE:
             raise BuildError(f"{of}: max_record_bytes is a whole number from {PIECE} on, not {self.max_record_bytes!r}")
 
+    def infers_columns(self, selection: Selection) -> bool:
+        return selection.schema is None and not _as_objects(selection)
+
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
         if _as_objects(selection):
             return None
@@ -73,11 +76,10 @@ class JsonFormat(FileFormat):
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
         text = TextFile(file, self.encoding)
         stream = text.stream()
-        selection = reading.selection
         try:
             decode = self._decoder(file, text, reading)
         except ReadError as error:
-            if selection.bad_records == "fail":
+            if reading.refuses(error):
                 raise
             yield 0, [bad_file(file.url, error)]
             return

@@ -54,7 +54,7 @@ class ParquetFormat(FileFormat):
         except PositionLost:
             raise
         except ReadError as error:
-            if reading.selection.bad_records == "fail":
+            if reading.refuses(error):
                 raise
             yield [0, 0], [bad_file(file.url, error)]
             return
@@ -136,7 +136,7 @@ def _opened(file: OpenedFile) -> Any:
     except (pa.ArrowInvalid, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise ReadError(f"{file.url}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
+        raise ReadError(f"{file.url}: not a valid Parquet file: {str(error).splitlines()[0]}") from error
 
 
 class _Skips:

@@ -7,14 +7,16 @@ from typing import Any
 
 from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
-from tidegate.io.file_source.matching import ReadAll
+from tidegate.io.file_source.listing import FileMetadata
+from tidegate.io.file_source.matching import ReadableFile, ReadAll
+from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.io.text.source import TextSource
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.steps.transform import PTransform
 
 
 class ReadAllFromText(PTransform[PCollection[Any], PCollection[Any]]):
-    """The lines of the files that each element names: a path, a pattern, or a file that `MatchFiles` has found.
+    """The lines of the files that each element names: a path, a pattern, or a file of `MatchFiles` or `ReadMatches`.
 
     Files are distributed over the workers, in no order. With `with_filename` each element is `(file, line)`. The other
     arguments are those of `ReadFromText`. Raises ReadError when running, if a path matches nothing.
@@ -30,6 +32,7 @@ class ReadAllFromText(PTransform[PCollection[Any], PCollection[Any]]):
         encoding: str = "utf-8",
         errors: DecodeErrors = "strict",
         allow_empty: bool = False,
+        storage_options: StorageOptions | None = None,
         name: str | None = None,
     ) -> None:
         self.label = name
@@ -42,15 +45,23 @@ class ReadAllFromText(PTransform[PCollection[Any], PCollection[Any]]):
             encoding=encoding,
             errors=errors,
             with_filename=with_filename,
+            storage_options=options_of(storage_options, (), "ReadAllFromText"),
         )
 
     def expand(self, input: PCollection[Any]) -> PCollection[Any]:
         self.source.check_options("ReadAllFromText")
         lines: PCollection[Any] = input | ReadAll(
-            self.source_of, self.source.element_type, allow_empty=self.allow_empty, name="Files"
+            self.source_of,
+            self.source.element_type,
+            allow_empty=self.allow_empty,
+            storage_options=self.source.storage_options,
+            name="Files",
         )
         return lines
 
-    def source_of(self, path: str) -> TextSource:
+    def source_of(self, file: FileMetadata) -> TextSource:
         """The source of one file."""
-        return dataclasses.replace(self.source, patterns=(path,))
+        source = dataclasses.replace(self.source, patterns=(file.path,))
+        if isinstance(file, ReadableFile) and file.compression != "auto":
+            return dataclasses.replace(source, compression=file.compression)
+        return source

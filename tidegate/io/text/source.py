@@ -31,11 +31,14 @@ from tidegate.io.byte_streams import (
     without_bom,
 )
 from tidegate.io.compression import Compression
+from tidegate.io.file_source import opened as opened_file
 from tidegate.io.file_source.following import FOLLOWED_SPLIT, Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import Found, matching
+from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import BuildError, ReadError
+from tidegate.sdk.errors import BuildError, PositionLost, ReadError
 
 _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 
@@ -43,7 +46,8 @@ _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 @dataclass(frozen=True, slots=True)
 class FilePart:
     """The payload of a split: the bytes `[start, end)` of a file or of a member of a zip archive; without `end`, all of
-    them. `size` is that of the file when it was split: data appended later is not read."""
+    them. `size` is that of the file when it was split: data appended later is not read. `tag` identifies the version of
+    a file that is followed."""
 
     pattern: str
     path: str
@@ -51,6 +55,11 @@ class FilePart:
     start: int = 0
     end: int | None = None
     size: int | None = None
+    tag: str | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a part that a checkpoint has stored, also one from before parts had all of today's fields."""
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +76,15 @@ class TextSource(Source[Any]):
     min_split_size: int = 1 << 20
     with_filename: bool = False
     follow: Follow | None = None
+    storage_options: StorageOptions | None = None
+
+    def __getstate__(self) -> list[Any]:
+        """The fields to pickle."""
+        return moved.get_fields(self, 9)
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a pickled source, also one that was stored before sources had all of today's fields."""
+        moved.set_fields(self, state)
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
@@ -82,14 +100,14 @@ class TextSource(Source[Any]):
 
     @property
     def forks_safely(self) -> bool:  # type: ignore[override]
-        return all(files.store_of(pattern)[0].forks_safely for pattern in self.patterns)
+        return all(files.store_of(pattern, self.storage_options)[0].forks_safely for pattern in self.patterns)
 
     def check(self) -> None:
         self.check_options("ReadFromText")
         if self.follow is not None:
-            check_followed(self.patterns, "ReadFromText", self.allow_empty)
+            check_followed(self.patterns, "ReadFromText", self.allow_empty, self.storage_options)
             return
-        found = matching(self.patterns, self.allow_empty, BuildError)
+        found = matching(self.patterns, self.allow_empty, BuildError, self.storage_options)
         for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
             _compression.check(used, "ReadFromText")
 
@@ -109,11 +127,15 @@ class TextSource(Source[Any]):
     def local_files(self) -> Sequence[str]:
         if self.follow is not None:
             return ()
-        found = matching(self.patterns, self.allow_empty, ReadError)
-        return [file.info.path for file in found if isinstance(files.store_of(file.pattern)[0], files.Local)]
+        found = matching(self.patterns, self.allow_empty, ReadError, self.storage_options)
+        return [
+            file.info.path
+            for file in found
+            if isinstance(files.store_of(file.pattern, self.storage_options)[0], files.Local)
+        ]
 
     def splits(self, desired: int) -> list[Split]:
-        found = matching(self.patterns, self.allow_empty, ReadError)
+        found = matching(self.patterns, self.allow_empty, ReadError, self.storage_options)
         total = sum(file.info.size or 0 for file in found)
         size = max(self.min_split_size, -(-total // max(1, desired)))
         return [split for file in found for split in self.cut(file, size)]
@@ -122,7 +144,9 @@ class TextSource(Source[Any]):
         if self.follow is None:
             return None
         size = max(self.min_split_size, FOLLOWED_SPLIT)
-        return FollowedFiles(self.patterns, self.follow, lambda file: self.cut(file, size), state)
+        return FollowedFiles(
+            self.patterns, self.follow, lambda file: self.cut(file, size), state, options=self.storage_options
+        )
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         return _LineReader(self, split.payload, position)
@@ -131,17 +155,20 @@ class TextSource(Source[Any]):
         """The splits of a file, of about `size` bytes each if it can be cut."""
         pattern, url, file = found
         compression = _compression.of_path(file.path, self.compression)
+        known = (file.size, file.tag) if self.follow is not None else (None, None)
         if compression == "zip":
-            for member, unpacked in _zip_members(pattern, file.path, url):
-                yield Split(f"{url}!{member}", unpacked, FilePart(pattern, file.path, member))
+            archive = opened_file.FilePart(pattern, file.path, *known)
+            for each, unpacked in opened_file.zip_members(archive, self.storage_options):
+                part = FilePart(pattern, file.path, each.member, 0, None, *known)
+                yield Split(f"{url}!{each.member}", unpacked, part)
         elif compression != "none" or needs_recoding(self.encoding) or not file.size:
             # A size of 0 doesn't mean that the file is empty: files in /proc have it, too.
-            yield Split(url, file.size, FilePart(pattern, file.path))
+            yield Split(url, file.size, FilePart(pattern, file.path, None, 0, None, *known))
         else:
             count = max(1, file.size // size)
             bounds = [file.size * i // count for i in range(count + 1)]
             for start, end in itertools.pairwise(bounds):
-                part = FilePart(pattern, file.path, None, start, end, file.size)
+                part = FilePart(pattern, file.path, None, start, end, file.size, known[1])
                 yield Split(url if count == 1 else f"{url}:{start}-{end}", end - start, part)
 
 
@@ -152,19 +179,20 @@ class _LineReader(Reader[Any]):
         self._source = source
         self._part = part
         self._pieces: Iterator[tuple[int, bytes]] | None = None
-        self._open: list[BinaryIO] = []
         self._values: list[Any] = []
         self._offset: int | None = None
         self._next = 0
         if position is not None:
             self._offset, self._next = position
+        self._resumes = position is not None
         self._skip = self._next
         """When resuming: how many lines remain to be skipped. They may extend over several pieces, because pieces may
         end elsewhere than they did before."""
         self._encoding = "utf-8" if needs_recoding(source.encoding) else without_bom(source.encoding)
-        store, _ = files.store_of(part.pattern)
-        self._store = store
-        self._url = store.url(part.path) + (f"!{part.member}" if part.member is not None else "")
+        # Lines that are appended to a file are not read, but no error; a file that is followed is complete.
+        size = part.size if source.follow is not None else None
+        opened = opened_file.FilePart(part.pattern, part.path, size, part.tag, part.member)
+        self._file = opened_file.OpenedFile(opened, source.compression, source.storage_options)
 
     def read(self, limit: int) -> Batch:
         while self._next >= len(self._values):
@@ -180,8 +208,7 @@ class _LineReader(Reader[Any]):
 
     def close(self) -> None:
         self._pieces = None
-        while self._open:
-            self._open.pop().close()
+        self._file.close()
 
     def _fill(self) -> bool:
         """Read the next piece's lines into `_values`. Returns False at the end of the split."""
@@ -189,15 +216,20 @@ class _LineReader(Reader[Any]):
             if self._pieces is None:
                 self._pieces = self._start()
             offset, piece = next(self._pieces, (None, b""))
-        except FileNotFoundError as error:
-            raise ReadError(f"{self._url}: the file no longer exists; it did when the run started") from error
+            if offset is None:
+                self._file.check_unchanged()
+        except opened_file.FileChanged as error:
+            if self._resumes:
+                raise PositionLost(str(error)) from error
+            raise
         except _compression.broken() as error:
-            raise self._broken(error) from error
+            raise opened_file.broken_file(self._file.url, self._file.compression, error) from error
         if offset is None:
             return False
         self._values = self._lines(offset, piece)
         self._offset, self._next = offset, min(self._skip, len(self._values))
         self._skip -= self._next
+        self._resumes = False
         return True
 
     def _start(self) -> Iterator[tuple[int, bytes]]:
@@ -205,7 +237,7 @@ class _LineReader(Reader[Any]):
         stream = self._stream()
         if resume is not None:
             skip_to(stream, resume)
-            return complete_lines(stream, resume, part.end, part.size, self._url)
+            return complete_lines(stream, resume, part.end, part.size, self._file.url)
         body = sum(len(stream.readline()) for _ in range(self._source.skip_header_lines))
         first = body
         if part.start > body:
@@ -213,25 +245,15 @@ class _LineReader(Reader[Any]):
             stream.seek(part.start - 1)
             first = part.start - 1 + len(stream.readline())
         self._offset = first
-        return complete_lines(stream, first, part.end, part.size, self._url)
+        return complete_lines(stream, first, part.end, part.size, self._file.url)
 
     def _stream(self) -> BinaryIO:
         """The file's decompressed bytes, recoded if necessary, so that lines end with the byte 0x0a."""
-        part, source = self._part, self._source
-        file = self._store.open(part.path)
-        self._open.append(file)
-        compression = _compression.of_path(part.path, source.compression)
-        if part.member is not None:
-            stream = _compression.zip_member(file, part.member)
-        else:
-            stream = _compression.decompressing(file, compression)
-        if needs_recoding(source.encoding):
-            stream = cast(
-                BinaryIO, io.BufferedReader(Recoded(stream, source.encoding, source.errors, self._undecodable), 1 << 16)
-            )
-        if stream is not file:
-            self._open.append(stream)
-        return stream
+        stream, source = self._file.plain(), self._source
+        if not needs_recoding(source.encoding):
+            return stream
+        recoded = Recoded(stream, source.encoding, source.errors, self._undecodable)
+        return cast(BinaryIO, io.BufferedReader(recoded, 1 << 16))
 
     def _lines(self, offset: int, piece: bytes) -> list[Any]:
         if offset == 0 and self._encoding == "utf-8" and piece.startswith(codecs.BOM_UTF8):
@@ -257,7 +279,7 @@ class _LineReader(Reader[Any]):
             if not lines[-1]:
                 lines.pop()
         if self._source.with_filename:
-            url = self._url
+            url = self._file.url
             lines = [(url, line) for line in lines]
         return lines
 
@@ -280,27 +302,7 @@ class _LineReader(Reader[Any]):
         invalid = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
         where = f"line {line} (byte {offset})" if line is not None else f"byte {offset}"
         return ReadError(
-            f"{self._url}, {where}: {invalid} is not valid {self._source.encoding}. "
+            f"{self._file.url}, {where}: {invalid} is not valid {self._source.encoding}. "
             "If the file is in another encoding, pass encoding=…; "
             "errors='replace' replaces bytes that can't be decoded by U+FFFD"
         )
-
-    def _broken(self, error: Exception) -> ReadError:
-        part = self._part
-        compression = "zip" if part.member is not None else _compression.of_path(part.path, self._source.compression)
-        reason = files.describe(error)
-        if compression == "none" or (isinstance(error, OSError) and error.errno is not None):
-            return ReadError(f"{self._url}: can't be read: {reason}")
-        return ReadError(f"{self._url}: not a valid {compression} file: {reason}.{_hint(compression)}")
-
-
-def _zip_members(pattern: str, path: str, url: str) -> list[tuple[str, int]]:
-    try:
-        with files.store_of(pattern)[0].open(path) as file:
-            return _compression.zip_members(file)
-    except _compression.broken() as error:
-        raise ReadError(f"{url}: not a valid zip file: {files.describe(error)}.{_hint('zip')}") from error
-
-
-def _hint(compression: str) -> str:
-    return f" If it is not {compression}, pass compression='none'"

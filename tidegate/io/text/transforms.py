@@ -13,6 +13,7 @@ from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_secon
 from tidegate.io.file_source.following import Follow
 from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
+from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
@@ -49,6 +50,8 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
       streaming runner. A file is read when it is `min_age` old (2 s; at once in object stores, which show only whole
       files) and has not changed between two looks. A file that changes after it was read is not read again, but logged
       and counted as `files_changed`. The elements are unbounded.
+    - `storage_options`: arguments for the file system of a URL, as fsspec takes them: `{"endpoint_url": "…"}`. Secrets
+      among them are `pydantic.SecretStr`, or references such as `"${NAME}"` to environment variables.
 
     Other keyword arguments are those of `tg.Read`.
 
@@ -69,12 +72,14 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
         follow: bool = False,
         poll_interval: DurationLike = 1.0,
         min_age: DurationLike | None = None,
+        storage_options: StorageOptions | None = None,
         name: str | None = None,
         **options: Unpack[ReadOptions],
     ) -> None:
         self.label = name
+        paths = paths_of(path, "ReadFromText")
         self.source = TextSource(
-            paths_of(path, "ReadFromText"),
+            paths,
             compression=compression,
             skip_header_lines=skip_header_lines,
             strip_trailing_newlines=strip_trailing_newlines,
@@ -83,6 +88,7 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
             allow_empty=allow_empty,
             min_split_size=min_split_size,
             follow=Follow.of(poll_interval, min_age, "ReadFromText") if follow else None,
+            storage_options=options_of(storage_options, paths, "ReadFromText"),
         )
         self.reading = options
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.redefined_classes import register_classes
 from tidegate.sdk.user_code.sealing import Sealer
@@ -91,7 +92,7 @@ def located(error: E, label: str, where: Where, inside: Where | None = None) -> 
         place = f"\n  in step {label!r}, applied at {where}"
         if inside is not None:
             place += f"\n  while its expand was at {inside}"
-        error.args = (f"{error.args[0] if error.args else error}{place}",)
+        error.args = (redacted(str(error.args[0] if error.args else error)) + place,)
         error.step = label  # type: ignore[attr-defined]
     return error
 

@@ -71,6 +71,7 @@ class ReadOptions(TypedDict, total=False):
     out_of_orderness: DurationLike
     ingestion_time: bool
     idle_after: DurationLike | None
+    rate_limit: float | None
 
 
 class Read(PTransform[Pipeline, PCollection[T]]):
