@@ -36,15 +36,19 @@ if __name__ == "__main__":
     )
     _ = counts | tg.MapTuple("{{}} {{}}".format) | "counts" >> tg.io.WriteToText(output + "/count", ".txt")
     _ = lines | "copies" >> tg.io.WriteToText(output + "/line", ".txt")
+    records = p | "records" >> tg.io.ReadFromCsv(folder + "/*.csv", follow=True, poll_interval=0.05, min_age=0)
+    _ = records | tg.Map(lambda row: str(row.number)) | "rows" >> tg.io.WriteToText(output + "/row", ".txt")
     p.run().wait_until_finish()
 """
 
 
 def put(folder: Path, number: int) -> None:
-    """Add a file atomically, with lines that are numbered across all files."""
+    """Add a text file and a CSV file atomically, with lines that are numbered across all files."""
     first = number * LINES
-    (folder / f".{number}").write_text("".join(f"{n}\n" for n in range(first, first + LINES)))
-    (folder / f".{number}").rename(folder / f"{number:04}.txt")
+    lines = "".join(f"{n}\n" for n in range(first, first + LINES))
+    for suffix, text in ((".txt", lines), (".csv", f"number\n{lines}")):
+        (folder / f".{number}").write_text(text)
+        (folder / f".{number}").rename(folder / f"{number:04}{suffix}")
 
 
 def lines_of(folder: Path, kind: str) -> list[str]:
@@ -137,7 +141,7 @@ def test_each_line_of_a_followed_folder_is_counted_once_under_kills(
         while added < FILES:
             put(tmp_path / "in", added)
             added += 1
-        while len(lines_of(tmp_path / "out", "line")) < added * LINES:
+        while min(len(lines_of(tmp_path / "out", kind)) for kind in ("line", "row")) < added * LINES:
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-3000:]
             if run.client.poll() is not None:
                 run.start()
@@ -145,7 +149,8 @@ def test_each_line_of_a_followed_folder_is_counted_once_under_kills(
     finally:
         run.stop()
         run.kill_all()
-    assert sorted(map(int, lines_of(tmp_path / "out", "line"))) == list(range(added * LINES))
+    for kind in ("line", "row"):
+        assert sorted(map(int, lines_of(tmp_path / "out", kind))) == list(range(added * LINES))
     counts = sorted(lines_of(tmp_path / "out", "count"), key=lambda line: int(line.split()[0]))
     assert counts == [f"{window} {WINDOW}" for window in range(len(counts))]
     assert counts
