@@ -14,8 +14,8 @@ import pytest
 
 import tidegate as tg
 from tidegate.runners.engine.asynchronous.caller import LoopCaller
-from tidegate.runners.engine.asynchronous.loop_thread import suspended_loop
 from tidegate.runners.engine.asynchronous.outcomes import Completed
+from tidegate.runners.engine.event_loop import suspended_loop
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.async_calls import AsyncCalls
@@ -56,7 +56,11 @@ def recording_caller(fn: Any, **settings: Any) -> Iterator[RecordingCaller]:
 
 
 def call_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("tidegate-call")]
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(("tidegate-call", "tidegate-event-loop"))
+    ]
 
 
 async def negated(x: int) -> int:
@@ -70,7 +74,7 @@ def test_results_come_from_another_thread() -> None:
     with recording_caller(where) as recording:
         assert call_threads() == []  # the first call starts it
         recording.caller.submit([(0, None)])
-        assert recording.wait(1) == {0: "tidegate-calls"}
+        assert recording.wait(1) == {0: "tidegate-event-loop"}
     assert call_threads() == []
 
 
@@ -80,7 +84,7 @@ def test_operators_share_a_thread_that_ends_with_the_last() -> None:
             first.caller.submit([(0, 1)])
             second.caller.submit([(0, 2)])
             assert (first.wait(1), second.wait(1)) == ({0: -1}, {0: -2})
-            assert call_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-event-loop"]
         first.caller.submit([(1, 3)])
         assert first.wait(2) == {0: -1, 1: -3}
     assert call_threads() == []
@@ -171,7 +175,7 @@ def test_the_thread_ends_for_a_fork_and_calls_in_flight_continue_after_it() -> N
                     if child == 0:
                         os._exit(round)
                     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == round
-            assert call_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-event-loop"]
         with suspended_loop():
             recording.caller.submit([(1, 1)])
         assert recording.wait(2) == {0: 0, 1: 1}
@@ -191,7 +195,7 @@ def test_suspending_the_loop_does_not_wait_for_a_function_that_blocks_it() -> No
         assert started.wait(TIMEOUT)
         before = time.monotonic()
         with suspended_loop():
-            assert call_threads() == ["tidegate-calls"]
+            assert call_threads() == ["tidegate-event-loop"]
             assert not can_fork()
         assert time.monotonic() - before < TIMEOUT
         released.set()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.engine.event_loop import suspended_loop
 from tidegate.runners.engine.sources.async_reader import AsyncReaderAdapter
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.sources.split_reader import SplitReader
@@ -118,6 +119,18 @@ def test_a_waiting_read_is_cancelled_when_the_reader_is_closed() -> None:
         assert time.monotonic() < deadline
     reader.close()
     assert (author.cancelled, author.closed) == (True, 1)
+
+
+def test_the_thread_of_readers_ends_for_a_fork_and_reading_continues_after_it() -> None:
+    threads = threading.active_count()
+    author = Counting(10, allowed=1)
+    reader = AsyncReaderAdapter(author, None)
+    read_next(reader)
+    with suspended_loop():
+        assert threading.active_count() == threads
+        author.allowed = None
+    assert read_next(reader).block.values == [2]
+    reader.close()
 
 
 class Failing(Counting):

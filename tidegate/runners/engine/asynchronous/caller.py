@@ -69,7 +69,7 @@ class LoopCaller:
             return
         import asyncio
 
-        from tidegate.runners.engine.asynchronous.loop_thread import release_loop
+        from tidegate.runners.engine.event_loop import release_loop
 
         closing = asyncio.run_coroutine_threadsafe(self._runner.close(), self._loop)
         self._loop = self._runner = None
@@ -83,7 +83,7 @@ class LoopCaller:
     def _start(self) -> None:
         from tidegate.runners.engine.asynchronous.call_runner import CallRunner
         from tidegate.runners.engine.asynchronous.daemon_threads import DaemonThreads
-        from tidegate.runners.engine.asynchronous.loop_thread import acquire_loop
+        from tidegate.runners.engine.event_loop import acquire_loop
 
         threads = None if self._calls.awaits else DaemonThreads(self._calls.capacity, "tidegate-call")
         self._runner = CallRunner(self._fn, self._calls, self._label, threads, self._report)

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
-from tidegate.runners.engine.asynchronous.loop_thread import suspended_loop
+from tidegate.runners.engine.event_loop import suspended_loop
 from tidegate.runners.engine.rescale import KeyFilter, rescaled
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators

@@ -1,7 +1,8 @@
-"""The event loop that all operators of a process share: in a thread that exists only while one of them uses it.
+"""The event loop that the calls and the asynchronous readers of a process share: in a thread that exists only while one
+of them uses it.
 
-It is started by the first call, in the process that makes the call: a thread does not survive a fork. For a fork it can
-be suspended: the loop stops between two callbacks, its thread ends, and another one continues it.
+It is started by the process that first uses it: a thread does not survive a fork. For a fork it can be suspended: the
+loop stops between two callbacks, its thread ends, and another one continues it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class LoopThread:
         self._thread = self._start()
 
     def stop(self) -> None:
-        """End the loop, which no operator uses any more."""
+        """Cancel all that runs, and end the loop, which has no users any more."""
         with self._lock:
             self._stopped = True
         self.loop.call_soon_threadsafe(self.loop.stop)
@@ -58,7 +59,7 @@ class LoopThread:
             self._thread = self._start()
 
     def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="tidegate-calls", daemon=True)
+        thread = threading.Thread(target=self._run, name="tidegate-event-loop", daemon=True)
         thread.start()
         return thread
 
@@ -75,6 +76,10 @@ class LoopThread:
                     self._left = True
                     return
         try:
+            if tasks := asyncio.all_tasks(self.loop):
+                for task in tasks:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=_CANCELLING))
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
             self.loop.close()
@@ -85,6 +90,8 @@ _threads: Final[dict[int, LoopThread]] = {}
 """The thread of this process, by its id: a forked child inherits the entry of its parent."""
 _PATIENCE: Final = 5.0
 """How long (s) to wait for a loop that one of the author's functions blocks."""
+_CANCELLING: Final = 1.0
+"""How long (s) a cancelled task of the author's may take to end."""
 _BRIEFLY: Final = 0.02
 """How long (s) a checkpoint waits for it: then it is written without a fork."""
 
