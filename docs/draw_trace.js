@@ -1,9 +1,9 @@
 // Draws the picture of a page that `tidegate trace` has written, as an SVG: node draw_trace.js PAGE > PICTURE.
-// The page's own script runs here on as much of a browser as it needs to draw, with letters of one width.
+// The page's script runs with a stub of the browser's DOM, in which all letters have the same width.
 "use strict";
 const html = require("fs").readFileSync(process.argv[2], "utf-8");
 const escaped = text => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/"/g, "&quot;");
-const KEPT = new Set(["svg", "g", "rect", "line", "path", "circle", "text", "defs", "clipPath", "pattern"]);
+const SVG_TAGS = new Set(["svg", "g", "rect", "line", "path", "circle", "text", "defs", "clipPath", "pattern"]);
 
 class Element {
   constructor(tag) {
@@ -21,23 +21,23 @@ class Element {
   replaceChildren(...parts) { this.children = parts; }
   addEventListener() {}
   getBoundingClientRect() { return {left: 0, top: 0, width: 860, height: 430}; }
-  querySelectorAll(what) {
-    const name = what.replace(".", "");
-    return this.children.flatMap(child => child instanceof Element ? [...(child.attributes.class === name ? [child] : []), ...child.querySelectorAll(what)] : []);
+  querySelectorAll(selector) {
+    const name = selector.replace(".", "");
+    return this.children.flatMap(child => child instanceof Element ? [...(child.attributes.class === name ? [child] : []), ...child.querySelectorAll(selector)] : []);
   }
   get outerHTML() {
-    if (!KEPT.has(this.tag)) return "";
-    const shown = Object.entries(this.attributes).map(([name, value]) => ` ${name}="${escaped(typeof value === "number" ? Number(value.toFixed(2)) : value)}"`);
-    return `<${this.tag}${shown.join("")}>${escaped(this.text)}${this.children.map(child => child instanceof Element ? child.outerHTML : escaped(child)).join("")}</${this.tag}>`;
+    if (!SVG_TAGS.has(this.tag)) return "";
+    const attributes = Object.entries(this.attributes).map(([name, value]) => ` ${name}="${escaped(typeof value === "number" ? Number(value.toFixed(2)) : value)}"`);
+    return `<${this.tag}${attributes.join("")}>${escaped(this.text)}${this.children.map(child => child instanceof Element ? child.outerHTML : escaped(child)).join("")}</${this.tag}>`;
   }
 }
 
-const known = new Map();
-const one = id => known.get(id) || known.set(id, new Element(id === "list table" ? "table" : id === "chart" ? "svg" : "div")).get(id);
-one("data").text = /<script[^>]*id="data"[^>]*>([^]*?)<\/script>/.exec(html)[1];
-const world = {
+const elements = new Map();
+const elementOf = id => elements.get(id) || elements.set(id, new Element(id === "list table" ? "table" : id === "chart" ? "svg" : "div")).get(id);
+elementOf("data").text = /<script[^>]*id="data"[^>]*>([^]*?)<\/script>/.exec(html)[1];
+const browser = {
   document: {
-    getElementById: one, querySelector: what => one(what.replace("#", "")), querySelectorAll: () => [], documentElement: new Element("html"),
+    getElementById: elementOf, querySelector: selector => elementOf(selector.replace("#", "")), querySelectorAll: () => [], documentElement: new Element("html"),
     createElement: tag => Object.assign(new Element(tag), tag === "canvas" ? {getContext: () => ({measureText: text => ({width: 6.3 * text.length})})} : {}),
     createElementNS: (_, tag) => new Element(tag),
   },
@@ -45,11 +45,11 @@ const world = {
   Option: class extends Element { constructor(text) { super("option"); this.text = text; } },
 };
 const scripts = [...html.matchAll(/<script>([^]*?)<\/script>/g)].map(found => found[1]).join("\n");
-new Function(...Object.keys(world), scripts)(...Object.values(world));
+new Function(...Object.keys(browser), scripts)(...Object.values(browser));
 
 const css = /<style>([^]*?)<\/style>/.exec(html)[1];
 const colours = /:root \{([^]*?)\}/.exec(css)[1].replace(/color-scheme: light;/, "").trim();
 const rules = css.split("\n").filter(line => line.startsWith("#chart ")).join("\n").replace(/#chart /g, "");
-const chart = one("chart"), size = chart.attributes.viewBox.split(" ");
+const chart = elementOf("chart"), size = chart.attributes.viewBox.split(" ");
 console.log(`<svg xmlns="http://www.w3.org/2000/svg" width="${size[2]}" height="${size[3]}" viewBox="${chart.attributes.viewBox}">` +
   `<style>svg { ${colours.replace(/\s+/g, " ")} }\n${rules}</style><rect width="100%" height="100%" fill="#ffffff"/>${chart.children.map(child => child.outerHTML).join("")}</svg>`);
