@@ -69,6 +69,32 @@ def test_every_reader_passes_them_on(vault: Vault, name: str, password: Any) -> 
     assert SECRET.encode() not in pickle.dumps(splits)
 
 
+WRITERS: dict[str, Any] = {
+    "txt": tg.io.WriteToText,
+    "csv": tg.io.WriteToCsv,
+    "jsonl": tg.io.WriteToJson,
+    "parquet": tg.io.WriteToParquet,
+    "avro": tg.io.WriteToAvro,
+    "arrow": tg.io.WriteToArrow,
+}
+
+
+def test_every_writer_passes_them_on(vault: Vault) -> None:
+    options = {"password": SecretStr(SECRET)}
+    p = tg.Pipeline("direct")
+    rows = p | tg.Create([tg.Row(n=1)])
+    for suffix, write in WRITERS.items():
+        path = f"vault://out/{suffix}/part"
+        _ = rows | suffix >> write(path, file_name_suffix=f".{suffix}", storage_options=options)
+    assert SECRET not in dump(p.sealed(values=True))
+    p.run()
+    assert sorted(vault.find("/out")) == sorted(f"/out/{suffix}/part-00000-of-00001.{suffix}" for suffix in WRITERS)
+    rolling = WRITERS["txt"]("vault://out/x", roll_interval=1, storage_options=options).sink
+    assert rolling.storage_options == options
+    with pytest.raises(tg.BuildError, match="WriteToCsv: storage_options are arguments for the file systems of URLs"):
+        WRITERS["csv"]("out/x", storage_options=options)
+
+
 def test_files_that_are_elements_are_read_with_them(vault: Vault) -> None:
     vault.pipe("/in/visits.csv", FORMATS["visits.csv"][1](visits(3)))
     options = {"password": SecretStr(SECRET)}

@@ -11,6 +11,7 @@ from typing import Final
 from tidegate.io import files
 from tidegate.io.files import Store
 from tidegate.io.output_names import Address, NameTemplate
+from tidegate.io.storage_options import StorageOptions
 
 MARKER: Final = "COMMITTING"
 """The name of the file in the work folder that exists while a bounded run is being committed."""
@@ -37,9 +38,11 @@ class OutputFiles:
     """The prefix as the author wrote it, with its protocol."""
 
     @staticmethod
-    def of(prefix: str, template: str, suffix: str, *, addressed: bool) -> OutputFiles:
-        """The files of a prefix, as authors write it."""
-        store, path = files.store_of(prefix)
+    def of(
+        prefix: str, template: str, suffix: str, *, addressed: bool, options: StorageOptions | None = None
+    ) -> OutputFiles:
+        """The files of a prefix, as authors write it. `options` are those of the prefix's file system."""
+        store, path = files.store_of(prefix, options)
         return OutputFiles(store, path, template, suffix, addressed, prefix)
 
     @property

@@ -18,6 +18,8 @@ from tidegate.io.file_sink.attempt import FileAttempt, Layout
 from tidegate.io.file_sink.commit import FileCommit
 from tidegate.io.file_sink.format import FileFormat
 from tidegate.io.file_sink.output_files import OutputFiles
+from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
 from tidegate.sdk.errors import BuildError, WriteError, shorten
 from tidegate.sdk.time import DurationLike, duration_micros
@@ -42,8 +44,17 @@ class FileSink(Sink[Any]):
     addressed: bool = False
     max_file_bytes: int | None = None
     roll_interval: float | None = None
+    storage_options: StorageOptions | None = None
 
     delivery = "exactly_once"
+
+    def __getstate__(self) -> list[Any]:
+        """The fields to pickle."""
+        return moved.get_fields(self, 8)
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a pickled sink, also one that was stored before sinks had all of today's fields."""
+        moved.set_fields(self, state)
 
     @property
     def name(self) -> str:
@@ -106,7 +117,9 @@ class FileSink(Sink[Any]):
             raise WriteError(f"{self.prefix}: can't remove unfinished output: {files.describe(error)}") from error
 
     def _output(self) -> OutputFiles:
-        return OutputFiles.of(self.prefix, self.template, self.suffix, addressed=self.addressed)
+        return OutputFiles.of(
+            self.prefix, self.template, self.suffix, addressed=self.addressed, options=self.storage_options
+        )
 
     def _check_rolling(self) -> None:
         transform = self.format.transform

@@ -10,7 +10,9 @@ from tidegate.io import compression as _compression
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.output_files import OutputFiles
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink
+from tidegate.io.storage_options import StorageOptions
 from tidegate.io.text.format import TextFormat
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
 
 
@@ -31,8 +33,17 @@ class TextSink(Sink[Any]):
     append_trailing_newlines: bool = True
     encoding: str = "utf-8"
     addressed: bool = False
+    storage_options: StorageOptions | None = None
 
     delivery = "exactly_once"
+
+    def __getstate__(self) -> list[Any]:
+        """The fields to pickle."""
+        return moved.get_fields(self, 10)
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a pickled sink, also one that was stored before sinks had all of today's fields."""
+        moved.set_fields(self, state)
 
     @property
     def name(self) -> str:
@@ -62,7 +73,10 @@ class TextSink(Sink[Any]):
 
     def files(self) -> FileSink:
         """The same output as a sink of files."""
-        output = OutputFiles.of(self.prefix, self.template, self.suffix, addressed=self.addressed)
+        options = self.storage_options
+        output = OutputFiles.of(self.prefix, self.template, self.suffix, addressed=self.addressed, options=options)
         used = _compression.of_path(output.final(self.prefix, 0, 1), self.compression)
         text = TextFormat(self.header, self.footer, used, self.append_trailing_newlines, self.encoding)
-        return FileSink(self.prefix, self.suffix, text, self.num_shards, self.template, self.addressed)
+        return FileSink(
+            self.prefix, self.suffix, text, self.num_shards, self.template, self.addressed, storage_options=options
+        )

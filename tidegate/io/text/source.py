@@ -7,6 +7,9 @@ splits it at `\\n`. Its position is `[offset, lines]`: the start of the piece, a
 Compressed files, members of zip archives, and files in encodings in which a line does not end with the byte 0x0a
 (UTF-16) are one split each. Their offsets refer to the decompressed bytes (in UTF-8, if the file has to be recoded); a
 reader that resumes reads the file from the start and discards the data before its position.
+
+Text is no format of `FileSource`: lines have no columns to select, and jobs have stored splits and positions of this
+source. Files are opened, checked for changes and followed by the same code.
 """
 
 from __future__ import annotations

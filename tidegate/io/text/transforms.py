@@ -139,6 +139,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
     - `max_file_bytes`: begins a new file when the current one has about this size. Where lines are of similar size, a
       file ends between nine tenths and nine eighths of it; a compressor adds what it holds back, at most 128 KiB (bz2:
       900 kB).
+    - `storage_options`: arguments for the file system of a URL, as for `ReadFromText`.
     - `roll_interval` (seconds): an element that arrives when the current file is this old begins a new one. By default,
       a file ends with the run or the checkpoint.
 
@@ -166,6 +167,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
         timezone: str = "UTC",
         max_file_bytes: int | None = None,
         roll_interval: DurationLike | None = None,
+        storage_options: StorageOptions | None = None,
         name: str | None = None,
     ) -> None:
         self.label = name
@@ -189,6 +191,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
             append_trailing_newlines=append_trailing_newlines,
             encoding=encoding,
             addressed=bool(template.placeholders),
+            storage_options=options_of(storage_options, [os.fspath(file_path_prefix)], "WriteToText"),
         )
         self.sink: TextSink | FileSink = sink
         if max_file_bytes is not None or roll_interval is not None:

@@ -21,6 +21,7 @@ from tidegate.io.formats.writing.record_format import RecordFormat
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.partitions import Partitioning
 from tidegate.io.records.schema import RecordSchema, class_fields, schema_of, to_arrow
+from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Write
@@ -45,6 +46,7 @@ class WriteOptions(TypedDict, total=False):
     max_file_bytes: int | None
     roll_interval: DurationLike | None
     timezone: str | None
+    storage_options: StorageOptions | None
 
 
 class WriteRecords(PTransform[PCollection[Any], None]):
@@ -65,6 +67,7 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         max_file_bytes: int | None = None,
         roll_interval: DurationLike | None = None,
         timezone: str | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
         self.label = name
         of = format.transform
@@ -78,18 +81,20 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         self.schema = schema
         if not shard_name_template and not num_shards:
             num_shards = 1
+        options = options_of(storage_options, [os.fspath(path)], of)
         format = dataclasses.replace(format, without=columns, timezone=timezone)
         if schema is not None:
             format = _with_schema(format, schema)
         self.sink = FileSink(
             template.prefix if template.placeholders else template.filled(()),
             file_name_suffix,
-            _with_compression(format, template.prefix, shard_name_template, file_name_suffix),
+            _with_compression(format, template.prefix, shard_name_template, file_name_suffix, options),
             num_shards,
             shard_name_template,
             bool(template.placeholders),
             max_file_bytes,
             rolling_seconds(roll_interval, of),
+            options,
         )
 
     def expand(self, input: PCollection[Any]) -> None:
@@ -170,6 +175,7 @@ class WriteToParquet(WriteRecords):
       `out/country=DE/day=2013-01-01/part-…`. These columns are left out of the files. None is
       `__HIVE_DEFAULT_PARTITION__`.
     - `destination`, and `{window}` in the path: as for `WriteToText`. `timezone` is also that of windows in names.
+    - `storage_options`: arguments for the file system of a URL, as for `ReadFromText`.
     - `max_file_bytes`: begins a new file when the current one has about this size. Where elements are of similar
       size, a file ends between nine tenths and nine eighths of it; a compressor adds what it holds back, at most
       128 KiB (bz2: 900 kB).
@@ -319,9 +325,11 @@ def _check_columns(names: Sequence[str], partition: Sequence[str], of: str) -> N
         raise BuildError(f"{of}: partition_by names all columns, so that the files would have none")
 
 
-def _with_compression(format: RecordFormat, prefix: str, template: str, suffix: str) -> RecordFormat:
+def _with_compression(
+    format: RecordFormat, prefix: str, template: str, suffix: str, options: StorageOptions | None
+) -> RecordFormat:
     """The format with the compression that `auto` chooses."""
     if not isinstance(format, CsvFormat | JsonLinesFormat):
         return format
-    path = OutputFiles.of(prefix, template, suffix, addressed=True).final(prefix, 0, 1)
+    path = OutputFiles.of(prefix, template, suffix, addressed=True, options=options).final(prefix, 0, 1)
     return dataclasses.replace(format, compression=_compression.of_path(path, format.compression))
