@@ -1,4 +1,4 @@
-"""A process that makes a commit to a Delta table, and stops itself at a named point of it.
+"""Commits to a Delta table that are interrupted at named points, and a process that stops itself at one.
 
     python -m tests.support.delta_committer POINT FILE
 
@@ -11,45 +11,71 @@ import os
 import pickle
 import signal
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import deltalake
 
 from tidegate.io import files
+from tidegate.io.delta.sink import DeltaSink
+from tidegate.sdk.connectors.sinks import Committable
 
 POINTS = ("before moving", "after moving", "before the transaction", "after the transaction")
 """The points at which a commit may be stopped, in order."""
 
 
-def stopping(point: str) -> None:
-    """Let this process stop itself, once, at a point of the next commit."""
-
-    def stop() -> None:
-        os.kill(os.getpid(), signal.SIGSTOP)
-
-    def around(original: Any, before: bool) -> Any:
-        stopped = []
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            if before and not stopped:
-                stopped.append(stop())
-            done = original(*arguments, **options)
-            if not before and not stopped:
-                stopped.append(stop())
-            return done
-
-        return call
-
+def interrupt_at(point: str, interrupt: Callable[[], None]) -> None:
+    """Call `interrupt` each time that a commit of this process is at a point of `POINTS`."""
     when, _, what = point.partition(" ")
     owner, name = (files.Local, "move") if what == "moving" else (deltalake.DeltaTable, "create_write_transaction")
-    setattr(owner, name, around(getattr(owner, name), when == "before"))
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if when == "before":
+            interrupt()
+        done = original(*arguments, **options)
+        if when == "after":
+            interrupt()
+        return done
+
+    setattr(owner, name, call)
+
+
+class SinkWithPoints(DeltaSink):
+    """A sink whose commits send this process a signal at a point, once, if there is a file of that name in `folder`.
+
+    `SIGKILL before moving` is such a file; it is renamed to `<name> <pid>` first.
+    """
+
+    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> list[str]:
+        if committables and not hasattr(files.Local, "with_points"):
+            files.Local.with_points = True  # type: ignore[attr-defined]
+            folder = Path(self.location.url).parent
+            for point in POINTS:
+                interrupt_at(point, partial(_signal_once, folder, point))
+        return super().commit(run, committables, checkpoint)
+
+
+def _signal_once(folder: Path, point: str) -> None:
+    for name in ("SIGKILL", "SIGSTOP"):
+        with suppress(FileNotFoundError):
+            (folder / f"{name} {point}").rename(folder / f"{name} {point} {os.getpid()}")
+            os.kill(os.getpid(), getattr(signal, name))
 
 
 def main() -> None:
     point, path = sys.argv[1:]
     sink, run, committables, checkpoint = pickle.loads(Path(path).read_bytes())
-    stopping(point)
+    stops = iter([signal.SIGSTOP])
+
+    def stop_once() -> None:
+        for each in stops:
+            os.kill(os.getpid(), each)
+
+    interrupt_at(point, stop_once)
     sink.commit(run, committables, checkpoint)
 
 

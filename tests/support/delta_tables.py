@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def table_of_visits(folder: Path, versions: int = 3, rows: int = 20, **options: 
 
 def rows_of(table: Path | str, **options: Any) -> list[dict[str, Any]]:
     """The rows of the latest version, in no particular order."""
-    found: list[dict[str, Any]] = pa.table(DeltaTable(str(table), **options).scan()).to_pylist()
+    found: list[dict[str, Any]] = DeltaTable(str(table), **options).to_pyarrow_table().to_pylist()
     return found
 
 
@@ -51,3 +52,34 @@ def commit_by_hand(table: Path, number: int, *actions: Mapping[str, Any]) -> Non
 def actions_of(table: Path, number: int) -> list[dict[str, Any]]:
     """The actions of a version of the log."""
     return [json.loads(line) for line in (table / "_delta_log" / f"{number:020}.json").read_text().splitlines()]
+
+
+def delete_by_vector(table: Path, number: int, rows: Sequence[int]) -> None:
+    """Add a version that deletes some rows of the table's only data file by a deletion vector in the log."""
+    (file,) = [action["add"] for action in actions_of(table, 0) if "add" in action]
+    features = ["deletionVectors"]
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    data = _roaring(rows)
+    vector = {"storageType": "i", "pathOrInlineDv": _z85(data), "sizeInBytes": len(data), "cardinality": len(rows)}
+    commit_by_hand(
+        table,
+        number,
+        {"protocol": protocol},
+        {"remove": {"path": file["path"], "dataChange": True, "deletionTimestamp": 1}},
+        {"add": {**file, "deletionVector": vector}},
+    )
+
+
+def _roaring(rows: Sequence[int]) -> bytes:
+    """A RoaringBitmapArray in its portable form, of rows below 65,536."""
+    header = struct.pack("<iQI", 1681511377, 1, 0)
+    container = struct.pack("<IIHHI", 12346, 1, 0, len(rows) - 1, 16)
+    data = header + container + struct.pack(f"<{len(rows)}H", *rows)
+    return data + b"\0" * (-len(data) % 4)
+
+
+def _z85(data: bytes) -> str:
+    characters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
+    return "".join(
+        characters[word // 85**place % 85] for (word,) in struct.iter_unpack(">I", data) for place in (4, 3, 2, 1, 0)
+    )

@@ -14,7 +14,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import tidegate as tg
-from tests.support.delta_tables import VISITS, actions_of, append, commit_by_hand, table_of_visits
+from tests.support.delta_tables import (
+    VISITS,
+    actions_of,
+    append,
+    commit_by_hand,
+    delete_by_vector,
+    table_of_visits,
+)
 from tests.support.record_files import drain, visits
 from tidegate.testing import check_source
 
@@ -121,6 +128,17 @@ def test_a_version_that_removes_or_rewrites_rows_is_refused_unless_it_is_skipped
     with caplog.at_level(logging.WARNING, "tidegate"):
         assert skipping.look() == visits(2, 60)
     assert f"version 4 ({operation}) removes or rewrites rows; it is skipped" in caplog.text
+
+
+def test_a_version_that_deletes_by_a_vector_is_refused_unless_it_is_skipped(table: Path) -> None:
+    refusing, skipping = Follower(table), Follower(table, skip_change_commits=True)
+    for each in (refusing, skipping):
+        each.look()
+    delete_by_vector(table, 3, [0, 5])
+    with pytest.raises(tg.ReadError, match=r"version 3 \(a change\) removes or rewrites rows"):
+        refusing.look()
+    assert skipping.look() == []
+    assert len(Follower(table).look()) == 58
 
 
 def test_a_new_column_is_refused_unless_the_author_says_what_becomes_of_it(

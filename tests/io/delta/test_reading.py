@@ -20,8 +20,8 @@ from deltalake import DeltaTable
 from pydantic import BaseModel
 
 import tidegate as tg
-from tests.support.delta_tables import actions_of, append, commit_by_hand, table_of_visits
-from tests.support.record_files import drain, elements_of, visits
+from tests.support.delta_tables import actions_of, append, commit_by_hand, delete_by_vector, table_of_visits
+from tests.support.record_files import drain, drain_with_positions, elements_of, visits
 from tidegate.sdk.portable.model import Read, Write
 from tidegate.testing import check_source
 
@@ -283,6 +283,22 @@ def test_a_table_with_mapped_columns_is_refused(table: Path) -> None:
         build(table)
 
 
+@pytest.mark.parametrize("partition_by", [None, "k"])
+def test_rows_that_a_deletion_vector_deletes_are_not_read(tmp_path: Path, partition_by: str | None) -> None:
+    table = tmp_path / "t"
+    append(table, [{"id": n, "k": "a b/ü%"} for n in range(50)], partition_by=partition_by)
+    delete_by_vector(table, 1, [0, 7, 8, 30])
+    expected = [n for n in range(50) if n not in (0, 7, 8, 30)]
+    assert [row["id"] for row in read(table)] == expected
+    assert len(elements_of(tg.ReadFromDelta(table, columns=["k"]))) == 46
+    assert [row["id"] for row in read(table, where=[("id", "<", 9)])] == [1, 2, 3, 4, 5, 6]
+    assert len(read(table, version=0)) == 50
+    source = tg.ReadFromDelta(table, as_=dict).source
+    (split,) = source.splits(1)
+    for at, (_, position) in enumerate(drain_with_positions(source, split, limit=1), start=1):
+        assert [row["id"] for row in drain(source, split, position)] == expected[at:]
+
+
 def test_a_shallow_clone_is_refused(table: Path, tmp_path: Path) -> None:
     add = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
     commit_by_hand(table, 3, {"add": {**add, "path": f"file://{tmp_path}/other/file.parquet"}})
@@ -314,6 +330,13 @@ def test_instants_that_spark_writes_as_96_bits_are_read_in_utc(tmp_path: Path) -
     commit_by_hand(table, 1, old, {"add": {**add, "size": (table / "int96.parquet").stat().st_size}})
     assert read(table, timezone="Europe/Berlin") == [{"id": 1, "at": at}]
     assert pq.read_schema(table / "int96.parquet").field("at").type == pa.timestamp("ns")
+
+
+def test_columns_that_the_table_lacks_can_be_none(table: Path) -> None:
+    schema = {"city": str | None}
+    assert (
+        elements_of(tg.ReadFromDelta(table, as_=dict, schema=schema, schema_evolution="union")) == [{"city": None}] * 60
+    )
 
 
 def test_records_that_a_model_refuses_are_dead_letters(table: Path) -> None:

@@ -18,7 +18,7 @@ from tidegate.sdk.errors import BuildError, ReadError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
 
 READABLE_FEATURES: Final = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"})
-"""Reader features of tables that are read; of those with deletion vectors, files that have none."""
+"""Reader features of tables that are read."""
 
 WRITABLE_FEATURES: Final = frozenset({"appendOnly", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
 """Writer features of tables that are written to; others put demands on writers that this package doesn't meet."""

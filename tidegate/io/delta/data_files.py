@@ -22,9 +22,10 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True)
 class TablePart(FilePart):
     """What of a data file a reader reads. `pattern` is the table, `path` the file below it, and `partition` has the
-    values that the log gives all rows of the file."""
+    values that the log gives all rows of the file; `deletion_vector` as in `DataFile`."""
 
     partition: tuple[tuple[str, Any], ...] = ()
+    deletion_vector: tuple[int, bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -84,14 +85,19 @@ class DataFileFormat(ParquetFormat):
         assert isinstance(file.part, TablePart)
         partition = dict(file.part.partition)
         to_read = tuple(name for name in projection.to_read if name in own and name not in partition)
-        return FileColumns(projection, to_read, _completion(projection.to_read, reading.reference, partition))
+        complete = _completion(projection.to_read, reading.reference, partition, file.part.deletion_vector)
+        return FileColumns(projection, to_read, complete)
 
 
-def _completion(names: Sequence[str], table: RecordSchema, partition: Mapping[str, Any]) -> Callable[[Any], Any]:
-    """A function that gives a batch all columns of these names, with the types that the table says."""
+def _completion(
+    names: Sequence[str], table: RecordSchema, partition: Mapping[str, Any], vector: tuple[int, bytes] | None
+) -> Callable[[Any, int], Any]:
+    """A function that gives a batch all columns of these names, with the types that the table says, and drops the rows
+    that the deletion vector says are deleted."""
     import pyarrow as pa
 
     fields = {field.name: field for field in table.select(names).fields}
+    kept = None if vector is None else _kept(*vector)
 
     def column(batch: Any, name: str) -> Any:
         type = fields[name].type
@@ -102,7 +108,24 @@ def _completion(names: Sequence[str], table: RecordSchema, partition: Mapping[st
         found = batch.column(name)
         return found if found.type.equals(type) else found.cast(type)
 
-    return lambda batch: pa.record_batch([column(batch, name) for name in names], names=list(names))
+    def complete(batch: Any, rows_before: int) -> Any:
+        whole = pa.record_batch([column(batch, name) for name in names], names=list(names)) if names else batch
+        if kept is None:
+            return whole
+        mask = kept.slice(rows_before, whole.num_rows)
+        beyond = pa.repeat(pa.scalar(True), whole.num_rows - len(mask))
+        return whole.filter(pa.concat_arrays([mask, beyond]))
+
+    return complete
+
+
+def _kept(rows: int, bits: bytes) -> Any:
+    """For each of the first rows of a file whether it exists, as an Arrow array."""
+    import zlib
+
+    import pyarrow as pa
+
+    return pa.BooleanArray.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(zlib.decompress(bits))])
 
 
 def may_hold(file: DataFile, where: Sequence[Condition], partition_columns: Sequence[str]) -> bool:

@@ -25,7 +25,8 @@ from tidegate.sdk.errors import ReadError
 class DataFile:
     """A data file of a table: its path below the table, its size in bytes, when it was written (ms since 1970), the
     values of its partition's columns, and statistics: its number of rows, and by column the least and the greatest
-    value and the number of nulls, as far as they are known."""
+    value and the number of nulls, as far as they are known. `deletion_vector` says which of its rows exist, if not all
+    do: a bit for each row, compressed; see `snapshot.py`."""
 
     path: str
     size: int
@@ -35,6 +36,7 @@ class DataFile:
     least: Mapping[str, Any]
     greatest: Mapping[str, Any]
     nulls: Mapping[str, Any]
+    deletion_vector: tuple[int, bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,10 @@ class Log:
 def file_of_action(location: Location, action: Mapping[str, Any], schema: Any) -> DataFile:
     """The data file of an add action."""
     if action.get("deletionVector") is not None:
-        raise deletion_vectors_refused(location)
+        raise ReadError(
+            f"{location.shown}: a followed version adds a data file with a deletion vector (the reader feature "
+            "deletionVectors), which ReadFromDelta only reads at a version: start a new run"
+        )
     types = {field.name: field.type for field in schema}
     statistics: dict[str, Any] = {}
     if action.get("stats"):
@@ -198,10 +203,3 @@ def path_below(location: Location, path: str) -> str:
             "do, which ReadFromDelta doesn't read: read the table that it was cloned from"
         )
     return decoded
-
-
-def deletion_vectors_refused(location: Location) -> ReadError:
-    return ReadError(
-        f"{location.shown}: some data files have deletion vectors (the reader feature deletionVectors), which "
-        "ReadFromDelta doesn't read: rewrite those files, as REORG TABLE … APPLY (PURGE) does"
-    )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.io.delta.client import check_readable, client_errors
 from tidegate.io.delta.location import Location
-from tidegate.io.delta.log import DataFile, deletion_vectors_refused, path_below
+from tidegate.io.delta.log import DataFile, path_below
+from tidegate.sdk.errors import ReadError
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,7 @@ def snapshot_of(location: Location, table: Any) -> Snapshot:
     with client_errors(location, "can't be read"):
         id, version = str(table.metadata().id), table.version()
         actions = pa.table(table.get_add_actions()).to_pylist()
-        if "deletionVectors" in (table.protocol().reader_features or ()):
-            if any(batch.num_rows for batch in table.deletion_vectors()):
-                raise deletion_vectors_refused(location)
+        vectors = _deletion_vectors(location, table, {action["path"] for action in actions})
     found = [
         DataFile(
             path_below(location, action["path"]),
@@ -69,8 +68,32 @@ def snapshot_of(location: Location, table: Any) -> Snapshot:
             action.get("min") or {},
             action.get("max") or {},
             action.get("null_count") or {},
+            vectors.get(action["path"]),
         )
         for action in actions
     ]
     found.sort(key=lambda file: (file.modified, file.path))
     return Snapshot(id, version, columns_of(location, table), tuple(found))
+
+
+def _deletion_vectors(location: Location, table: Any, paths: Collection[str]) -> dict[str, tuple[int, bytes]]:
+    """Of the files with deletion vectors, by their paths in the log: the number of rows that a vector covers, and a bit
+    for each of them, compressed, which is set if the row exists. Rows after those exist."""
+    import zlib
+
+    import pyarrow as pa
+
+    if "deletionVectors" not in (table.protocol().reader_features or ()):
+        return {}
+    folder = table.table_uri.rstrip("/") + "/"
+    if "://" not in folder:
+        folder = f"file://{folder}"
+    found: dict[str, tuple[int, bytes]] = {}
+    for batch in map(pa.record_batch, table.deletion_vectors()):
+        for url, kept in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector")):
+            path = url.removeprefix(folder)
+            if path not in paths:
+                raise ReadError(f"{location.shown}: a deletion vector belongs to {url}, which is no file of the table")
+            bits = pa.concat_arrays([kept.values])  # a copy, which begins with the first bit
+            found[path] = len(bits), zlib.compress(bits.buffers()[1].to_pybytes(), 1)
+    return found

@@ -126,7 +126,13 @@ class DeltaSource(Source[Any]):
 
     def _parts(self, file: DataFile, schema: RecordSchema, target: int) -> Iterator[tuple[FilePart, int]]:
         """The parts of a file with their sizes: row groups together of about `target` bytes."""
-        whole = TablePart(self.location.shown, file.path, file.size, partition=tuple((file.partition or {}).items()))
+        whole = TablePart(
+            self.location.shown,
+            file.path,
+            file.size,
+            partition=tuple((file.partition or {}).items()),
+            deletion_vector=file.deletion_vector,
+        )
         if file.size < 2 * self.min_split_size or file.size <= target:
             yield whole, file.size
             return

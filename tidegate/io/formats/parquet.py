@@ -27,7 +27,7 @@ class FileColumns(NamedTuple):
 
     projection: Projection
     to_read: Sequence[str]
-    complete: Callable[[Any], Any]
+    complete: Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class ParquetFormat(FileFormat):
         return FileColumns(projection, projection.to_read, _unchanged)
 
 
-def _unchanged(batch: Any) -> Any:
+def _unchanged(batch: Any, rows_before: int) -> Any:
     return batch
 
 
@@ -100,7 +100,9 @@ def _group(
             batch = batch.slice(passed)
             if batch.num_rows:
                 first = before + at + 1
-                elements = reading.report(file, "row", decoder.decode(columns.complete(batch)), first.__add__)
+                elements = reading.report(
+                    file, "row", decoder.decode(columns.complete(batch, first - 1)), first.__add__
+                )
                 yield [group, at], elements
                 at += batch.num_rows
     except (OSError, ValueError) as error:
