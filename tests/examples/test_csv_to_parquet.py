@@ -1,4 +1,4 @@
-"""The conversion of CSV files to Parquet against a loop over the same files: rows, folders, and rejected lines."""
+"""The conversion of CSV files to Parquet is compared with a loop over the same files: rows, folders, rejected lines."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def till_lines() -> list[dict[str, Any]]:
-    """The lines that are sales, by the module csv."""
+    """The lines that are sales, as read by the module csv."""
     found = []
     for path in TILLS:
         with path.open(newline="") as file:
@@ -39,7 +39,7 @@ def till_lines() -> list[dict[str, Any]]:
     return found
 
 
-def test_the_rows_are_those_of_a_loop(folder: Path) -> None:
+def test_the_rows_equal_those_of_a_loop(folder: Path) -> None:
     berlin = ZoneInfo("Europe/Berlin")
     expected = [
         {
@@ -66,7 +66,7 @@ def test_each_shop_and_day_has_a_folder(folder: Path) -> None:
     assert folders == {f"shop={line['shop']}/day={line['at'][:10]}" for line in till_lines()}
 
 
-def test_rejected_lines_are_kept_with_their_place_and_the_reason(folder: Path) -> None:
+def test_rejected_lines_are_written_with_their_position_and_the_reason(folder: Path) -> None:
     rejected = list(csv.DictReader(lines_of(folder / "sales-rejected")))
     assert {(Path(row["file"]).name, int(row["line_or_row"])) for row in rejected} == REJECTED
     reasons = {row["text"]: row["reason"] for row in rejected}

@@ -1,4 +1,4 @@
-"""The example that follows a directory into Delta tables against a loop over the same lines, also in two runs."""
+"""The example that follows a directory into Delta tables is compared with a loop over the same lines."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LOGS = sorted((DATA / "logs").glob("*.jsonl"))
 
 
 def requests(logs: list[Path]) -> tuple[list[dict[str, Any]], int]:
-    """The requests of all lines of some logs, and how many lines are none."""
+    """The requests in some logs, and the number of lines that are no requests."""
     found, broken = [], 0
     for line in (line for path in logs for line in path.read_text().splitlines()):
         try:
@@ -45,7 +45,9 @@ def ordered(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
 )
-def test_the_tables_have_the_rows_of_a_loop(tmp_path: Path, runner: str, request: pytest.FixtureRequest) -> None:
+def test_the_rows_of_the_tables_equal_those_of_a_loop(
+    tmp_path: Path, runner: str, request: pytest.FixtureRequest
+) -> None:
     if runner == "spark":
         request.getfixturevalue("spark_session")
     options = directory_to_delta.TableOptions(
@@ -62,7 +64,7 @@ def test_the_tables_have_the_rows_of_a_loop(tmp_path: Path, runner: str, request
     )
 
 
-def test_a_run_that_goes_on_reads_the_files_that_have_appeared_since(tmp_path: Path) -> None:
+def test_a_resumed_run_reads_only_new_files(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     flags = ["--input", f"{tmp_path}/in/*.jsonl", "--output", tmp_path, "--runner", "streaming"]
     flags += ["--checkpoint_dir", tmp_path / "chk", "--checkpoint_interval", "0.2"]

@@ -1,4 +1,4 @@
-"""The analysis of a log against a loop over the same files: statuses and failures by minute, and broken lines."""
+"""The analysis of a log is compared with a loop over the same files: statuses and failures by minute, broken lines."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def requests() -> list[dict[str, Any]]:
 
 
 def broken() -> list[tuple[str, int]]:
-    """File and number of each broken line."""
+    """The file and the number of each broken line."""
     return [(path, number) for path, number, line in lines() if request_of(line) is None]
 
 
 def minute(request: dict[str, Any]) -> str:
-    """The minute of a request, as CSV has it."""
+    """The minute of a request, as in the CSV file."""
     return f"{request['at'][:16].replace('T', ' ')}:00"
 
 
@@ -62,7 +62,7 @@ def test_statuses_are_counted_by_minute_and_path(written: dict[str, list[dict[st
     assert len(found) == len(written["statuses"])
 
 
-def test_the_share_of_failures_is_that_of_a_loop(written: dict[str, list[dict[str, str]]]) -> None:
+def test_the_share_of_failures_equals_that_of_a_loop(written: dict[str, list[dict[str, str]]]) -> None:
     total = Counter((minute(each), each["path"]) for each in requests())
     failed = Counter((minute(each), each["path"]) for each in requests() if each["status"] >= 500)
     found = {
@@ -73,7 +73,7 @@ def test_the_share_of_failures_is_that_of_a_loop(written: dict[str, list[dict[st
     assert any(0 < share < 1 for *_, share in found.values())
 
 
-def test_broken_lines_are_set_aside_with_their_place(written: dict[str, list[dict[str, str]]]) -> None:
+def test_broken_lines_are_written_with_their_position(written: dict[str, list[dict[str, str]]]) -> None:
     assert sorted((row["file"], int(row["line_or_row"])) for row in written["broken"]) == sorted(broken())
     reasons = sorted(row["reason"] for row in written["broken"])
     assert any("it is not JSON" in reason for reason in reasons)

@@ -1,5 +1,4 @@
-"""A followed folder, or a followed Delta table, into windows into Delta tables, exactly once: real SIGKILL at random
-moments."""
+"""Following a folder or a Delta table into windows and Delta tables is exactly once: real SIGKILL at random moments."""
 
 from __future__ import annotations
 
@@ -10,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -58,13 +58,13 @@ if __name__ == "__main__":
 
 
 def put_file(folder: Path, number: int) -> None:
-    """A file of numbers, which is whole when it appears."""
+    """Add a file of numbers atomically."""
     (folder / f".{number}").write_text("".join(f"{n}\n" for n in numbers_of(number)))
     (folder / f".{number}").rename(folder / f"{number:04}.txt")
 
 
 def put_version(folder: Path, number: int) -> None:
-    """A version of a table."""
+    """Add a version of a table."""
     write_deltalake(str(folder / "table"), pa.table({"n": list(numbers_of(number))}), mode="append")
 
 
@@ -75,9 +75,14 @@ def numbers_of(number: int) -> range:
 SOURCES: dict[str, Callable[[Path, int], None]] = {"folder": put_file, "table": put_version}
 
 
+def written_rows(root: Path, name: str) -> list[dict[str, Any]]:
+    """The rows of a table of the output; none before its first version."""
+    table = root / "out" / name
+    return rows_of(table) if DeltaTable.is_deltatable(str(table)) else []
+
+
 def copies(root: Path) -> list[int]:
-    table = root / "out" / "copies"
-    return sorted(row["n"] for row in rows_of(table)) if DeltaTable.is_deltatable(str(table)) else []
+    return sorted(row["n"] for row in written_rows(root, "copies"))
 
 
 class Numbers:
@@ -159,9 +164,7 @@ def test_each_number_is_written_once_if_a_stopped_job_goes_on_after_its_successo
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_each_number_is_written_once_whatever_is_killed(
-    tmp_path: Path, source: str, request: pytest.FixtureRequest
-) -> None:
+def test_each_number_is_written_once_under_kills(tmp_path: Path, source: str, request: pytest.FixtureRequest) -> None:
     kills: int = -(-request.config.getoption("--streaming-kills") // 3)
     chance = random.Random(f"{request.config.getoption('--streaming-seed')} delta {source}")
     put = SOURCES[source]
@@ -177,8 +180,8 @@ def test_each_number_is_written_once_whatever_is_killed(
         for kill in range(kills):
             committed = len(copies(tmp_path))
             while len(copies(tmp_path)) == committed < written * LINES:
-                assert time.monotonic() < deadline, run.said()
-                assert run.client.poll() is None, run.said()
+                assert time.monotonic() < deadline, run.printed()
+                assert run.client.poll() is None, run.printed()
                 pause.wait(0.02)
             for _ in range(chance.randrange(1, 4)):
                 put(tmp_path / "in", written)
@@ -193,13 +196,13 @@ def test_each_number_is_written_once_whatever_is_killed(
             put(tmp_path / "in", written)
             written += 1
         while len(copies(tmp_path)) < written * LINES:
-            assert time.monotonic() < deadline, run.said()
-            assert run.client.poll() is None, run.said()
+            assert time.monotonic() < deadline, run.printed()
+            assert run.client.poll() is None, run.printed()
             pause.wait(0.05)
     finally:
         run.stop()
         run.kill_all()
     assert copies(tmp_path) == list(range(written * LINES))
-    counts = sorted((row["window"], row["count"]) for row in rows_of(tmp_path / "out" / "counts"))
+    counts = sorted((row["window"], row["count"]) for row in written_rows(tmp_path, "counts"))
     assert counts == [(window, WINDOW) for window in range(len(counts))]
     assert len(counts) >= (written * LINES - 500) // WINDOW

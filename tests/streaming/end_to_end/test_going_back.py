@@ -1,4 +1,4 @@
-"""A stream that goes back to an older savepoint or checkpoint: what becomes of the output that was committed since."""
+"""A stream that is restored from an older savepoint or checkpoint: the fate of the output committed since."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ONCE = {1: 1, 2: 1, 3: 1, 4: 1}
 
 
 class Stream:
-    """A followed folder of numbers, which sinks of some formats write; it can be stopped and begun again."""
+    """Follows a folder of numbers, and writes them in some formats; it can be stopped and started restored."""
 
     def __init__(self, folder: Path, *formats: str) -> None:
         self.folder, self.formats = folder, formats
@@ -53,7 +53,7 @@ class Stream:
         return p.run()
 
     def files(self) -> dict[str, list[int]]:
-        """The numbers in each file that is visible."""
+        """The numbers in each visible file."""
         return {
             f"{format}/{path.name}": self._numbers(path, format)
             for format in self.formats
@@ -63,16 +63,16 @@ class Stream:
     def remove(self, name: str) -> None:
         (self.folder / name).unlink()
 
-    def seen(self) -> dict[str, Counter[int]]:
-        """How often each number is there, by format."""
+    def occurrences(self) -> dict[str, Counter[int]]:
+        """The number of occurrences of each number, by format."""
         found = {format: Counter[int]() for format in self.formats}
         for name, numbers in self.files().items():
             found[name.partition("/")[0]].update(numbers)
         return found
 
-    def wait_until_seen(self, expected: dict[int, int]) -> None:
+    def wait_for(self, expected: dict[int, int]) -> None:
         deadline = time.monotonic() + TIMEOUT
-        while self.seen() != dict.fromkeys(self.formats, expected):
+        while self.occurrences() != dict.fromkeys(self.formats, expected):
             assert time.monotonic() < deadline, f"{self.files()} should have {expected}"
             time.sleep(0.02)
 
@@ -93,20 +93,22 @@ def stop(result: Any) -> None:
     result.wait_until_finish()
 
 
-def test_files_committed_after_an_older_savepoint_stay_and_their_names_tell_which_they_are(tmp_path: Path) -> None:
+def test_files_committed_after_the_restored_savepoint_stay_and_can_be_identified_by_name(tmp_path: Path) -> None:
     stream = Stream(tmp_path, *WRITERS)
     stream.deliver(1, 2)
     first = stream.begin("--checkpoint_dir", str(tmp_path / "first"))
-    stream.wait_until_seen({1: 1, 2: 1})
+    stream.wait_for({1: 1, 2: 1})
     first.savepoint(str(tmp_path / "savepoint"))
     stream.deliver(3, 4)
-    stream.wait_until_seen(ONCE)
+    stream.wait_for(ONCE)
     stop(first)
     before = stream.files()
 
-    again = stream.begin("--checkpoint_dir", str(tmp_path / "second"), "--from_savepoint", str(tmp_path / "savepoint"))
-    stream.wait_until_seen({1: 1, 2: 1, 3: 2, 4: 2})
-    stop(again)
+    restored = stream.begin(
+        "--checkpoint_dir", str(tmp_path / "second"), "--from_savepoint", str(tmp_path / "savepoint")
+    )
+    stream.wait_for({1: 1, 2: 1, 3: 2, 4: 2})
+    stop(restored)
     assert before.items() <= stream.files().items()
 
     run, number = run_and_number(tmp_path / "savepoint")
@@ -114,38 +116,38 @@ def test_files_committed_after_an_older_savepoint_stay_and_their_names_tell_whic
         _, _, written_by = name.partition(f"/part-{run}-")
         if written_by and int(written_by[:5]) > number:
             stream.remove(name)
-    stream.wait_until_seen(ONCE)
+    stream.wait_for(ONCE)
 
 
 def go_back_to_the_first_checkpoint(tmp_path: Path) -> tuple[Stream, list[str]]:
-    """A stream that has written 1 to 4 and stopped, and of whose checkpoints only the first is left; and its flags."""
+    """A stream that has written 1 to 4 and stopped, of whose checkpoints only the first is left, and its flags."""
     stream = Stream(tmp_path, "text")
-    flags = ["--checkpoint_dir", str(tmp_path / "kept"), "--retained_checkpoints", "9"]
+    flags = ["--checkpoint_dir", str(tmp_path / "checkpoints"), "--retained_checkpoints", "9"]
     stream.deliver(1, 2)
     first = stream.begin(*flags)
-    stream.wait_until_seen({1: 1, 2: 1})
+    stream.wait_for({1: 1, 2: 1})
     stream.deliver(3, 4)
-    stream.wait_until_seen(ONCE)
+    stream.wait_for(ONCE)
     stop(first)
-    _, *later = sorted((tmp_path / "kept").glob("chk-*"))
+    _, *later = sorted((tmp_path / "checkpoints").glob("chk-*"))
     for folder in later:
         shutil.rmtree(folder)
     return stream, flags
 
 
-def test_files_committed_after_an_older_checkpoint_stay_beside_those_of_the_resumed_run(tmp_path: Path) -> None:
+def test_files_committed_after_the_restored_checkpoint_stay_beside_those_of_the_resumed_run(tmp_path: Path) -> None:
     stream, flags = go_back_to_the_first_checkpoint(tmp_path)
     before = stream.files()
-    run, _ = run_and_number(tmp_path / "kept")
-    again = stream.begin(*flags)
-    stream.wait_until_seen({1: 1, 2: 1, 3: 2, 4: 2})
-    stop(again)
+    run, _ = run_and_number(tmp_path / "checkpoints")
+    restored = stream.begin(*flags)
+    stream.wait_for({1: 1, 2: 1, 3: 2, 4: 2})
+    stop(restored)
     after = stream.files()
     assert before.items() <= after.items()
     assert all(name.startswith(f"text/part-{run}.2-") for name in after.keys() - before.keys())
 
 
-def test_the_output_of_the_checkpoint_itself_must_not_have_been_moved_away(tmp_path: Path) -> None:
+def test_missing_output_of_the_restored_checkpoint_is_an_error(tmp_path: Path) -> None:
     stream, flags = go_back_to_the_first_checkpoint(tmp_path)
     for name in stream.files():
         stream.remove(name)

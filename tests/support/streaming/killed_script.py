@@ -32,12 +32,12 @@ class KilledScript:
             stderr=self.log,
         )
 
-    def said(self) -> str:
-        """What it has printed, as far as it helps."""
+    def printed(self) -> str:
+        """The end of what its processes have printed."""
         return (self.root / "log").read_text()[-3000:]
 
     def processes(self) -> list[int]:
-        """All processes below the client."""
+        """All descendants of the client."""
         found, pending = [], [self.client.pid]
         while pending:
             children = child_pids(pending.pop())
@@ -46,21 +46,21 @@ class KilledScript:
         return found
 
     def kill_all(self) -> None:
-        below = self.processes()
+        descendants = self.processes()
         self.client.kill()
         self.client.wait()
-        for pid in below:
+        for pid in descendants:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        wait_for_exit(below)
+        wait_for_exit(descendants)
 
     def kill_one(self, chance: random.Random) -> None:
-        """Kill any process below the client; if the client ends with it, start anew."""
-        if below := self.processes():
+        """Kill one descendant of the client; if the client ends with it, start the script again."""
+        if descendants := self.processes():
             try:
-                os.kill(chance.choice(below), signal.SIGKILL)
+                os.kill(chance.choice(descendants), signal.SIGKILL)
             except ProcessLookupError:
                 pass
         if self.client.poll() is not None:
