@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,16 +26,20 @@ sys.stdin.read()
 
 
 @contextmanager
-def s3_bucket(name: str) -> Iterator[str]:
-    """The URL of a bucket that this process and those it starts can open while the context lasts. The server is a
-    process of its own, and this process has no client, whose threads would keep it from forking."""
+def s3_bucket(name: str, *, refuses: bool = False) -> Iterator[str]:
+    """The URL of a bucket that this process and those it starts can open while the context lasts; with `refuses`, their
+    credentials are wrong. The server is a process of its own, and this process has no client, whose threads would keep
+    it from forking."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AWS_ACCESS_KEY_ID", "testing")
         patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
         patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        # From the second request on, which is not that for the bucket, moto looks for the user of a key.
+        checks = {"INITIAL_NO_AUTH_ACTION_COUNT": "1"} if refuses else {}
         with subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", _SERVER, name],
+            env={**os.environ, **checks},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -47,11 +52,11 @@ def s3_bucket(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def s3_file_system(bucket: str) -> Iterator[Any]:
+def s3_file_system(bucket: str, *, refuses: bool = False) -> Iterator[Any]:
     """A client in this process of a store that has a bucket."""
     import s3fs
 
-    with s3_bucket(bucket):
+    with s3_bucket(bucket, refuses=refuses):
         s3fs.S3FileSystem.clear_instance_cache()
         yield s3fs.S3FileSystem()
         s3fs.S3FileSystem.clear_instance_cache()

@@ -18,6 +18,7 @@ from tidegate.io.file_sink.attempt import FileAttempt, Layout
 from tidegate.io.file_sink.commit import FileCommit
 from tidegate.io.file_sink.format import FileFormat
 from tidegate.io.file_sink.output_files import OutputFiles
+from tidegate.io.first_contact import check_writable
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
@@ -84,7 +85,7 @@ class FileSink(Sink[Any]):
         output = self._output()
         path = output.final(output.prefix, 0, 1)
         self.format.check(path)
-        output.store.check_writable(output.folder)
+        check_writable(output.store, output.folder)
         if not self.addressed and isinstance(output.store, files.Local) and os.path.isdir(path):
             raise BuildError(f"{transform}: can't write the file {path}: it is a folder")
 

@@ -13,6 +13,7 @@ from tidegate.io import files
 from tidegate.io.compression import Compression
 from tidegate.io.file_source.following import Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import FileMetadata, Path, matching, paths_of
+from tidegate.io.first_contact import check_readable
 from tidegate.io.records.problems import BadRecord
 from tidegate.io.storage_options import StorageOptions, has_secrets, options_of
 from tidegate.sdk.authoring.dofn import DoFn
@@ -236,6 +237,7 @@ class MatchSource(Source[FileMetadata]):
         return FileMetadata
 
     def check(self) -> None:
+        check_readable(self.patterns, self.storage_options)
         if self.follow is not None:
             check_followed(self.patterns, "MatchFiles", self.allow_empty, self.storage_options)
         else:

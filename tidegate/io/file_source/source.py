@@ -23,6 +23,7 @@ from tidegate.io.file_source.listing import Found, matching
 from tidegate.io.file_source.opened import FilePart
 from tidegate.io.file_source.reader import FileParts, FileReader
 from tidegate.io.file_source.record_files import RecordFiles, packed, total_cost
+from tidegate.io.first_contact import check_readable
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import RecordSchema
@@ -79,6 +80,7 @@ class FileSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options()
+        check_readable(self.patterns, self.storage_options)
         if self.follow is not None:
             check_followed(self.patterns, self.of, self.allow_empty, self.storage_options)
         found = matching(self.patterns, self.allow_empty or not self.bounded, BuildError, self.storage_options)

@@ -37,6 +37,7 @@ from tidegate.io.compression import Compression
 from tidegate.io.file_source import opened as opened_file
 from tidegate.io.file_source.following import FOLLOWED_SPLIT, Follow, FollowedFiles, check_followed
 from tidegate.io.file_source.listing import Found, matching
+from tidegate.io.first_contact import check_readable
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
@@ -107,6 +108,7 @@ class TextSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options("ReadFromText")
+        check_readable(self.patterns, self.storage_options)
         if self.follow is not None:
             check_followed(self.patterns, "ReadFromText", self.allow_empty, self.storage_options)
             return
