@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from operator import attrgetter, itemgetter
 from typing import Any, Final, cast
 from uuid import UUID
@@ -18,12 +19,16 @@ _PLAIN: Final = (str, bytes, bool, int, float, type(None), list, set, frozenset,
 
 
 class NoRecord(Exception):
-    """A value has no named fields, or a field that is no column."""
+    """A value has no named fields."""
 
     def __init__(self, reason: str, element: Any) -> None:
         super().__init__(reason)
         self.reason = reason
         self.element = element
+
+
+class UnknownField(NoRecord):
+    """A record has a field that is no column."""
 
 
 def field_names(record: Any) -> tuple[str, ...] | None:
@@ -81,19 +86,22 @@ class ColumnReader:
         self.names = tuple(names)
         self._ignored = frozenset(ignored)
         self._known = frozenset(names) | self._ignored
-        self._of_tuples: dict[type, Callable[[Sequence[Any]], list[Sequence[Any]]] | None] = {}
+        self._of_tuples: dict[type, Callable[[Sequence[Any]], list[Sequence[Any]] | None] | None] = {}
 
     def columns(self, records: Sequence[Any]) -> list[Sequence[Any]]:
         """The values of each column, None where a record lacks it. Raises NoRecord for a value that is no record, or
         has a field that is neither a column nor ignored, since its value would be lost."""
         if not records:
             return [() for _ in self.names]
-        classes = set(map(type, records))
-        if len(classes) == 1:
-            (cls,) = classes
+        cls = type(records[0])
+        if issubclass(cls, tuple):
+            found = self._of_class(cls, records)  # which looks at the classes itself
+        elif set(map(type, records)) != {cls}:
+            found = None
+        else:
             found = self._of_dicts(records) if cls is dict else self._of_class(cls, records)
-            if found is not None:
-                return found
+        if found is not None:
+            return found
         rows = [self._row(record) for record in records]
         return list(zip(*rows))
 
@@ -116,6 +124,7 @@ class ColumnReader:
             return None
 
     def _of_class(self, cls: type, records: Sequence[Any]) -> list[Sequence[Any]] | None:
+        """The values of the columns of records of one class; None if there are others among them."""
         if cls not in self._of_tuples:
             if len(self._of_tuples) > 1000:
                 self._of_tuples.clear()
@@ -123,7 +132,7 @@ class ColumnReader:
         read = self._of_tuples[cls]
         return None if read is None else read(records)
 
-    def _reader_of(self, cls: type) -> Callable[[Sequence[Any]], list[Sequence[Any]]] | None:
+    def _reader_of(self, cls: type) -> Callable[[Sequence[Any]], list[Sequence[Any]] | None] | None:
         """A function that reads the columns of records of one class, if all of them have the same fields."""
         fields = names_of_class(cls)
         if not fields or frozenset(fields) - self._known or frozenset(self.names) - frozenset(fields):
@@ -134,12 +143,12 @@ class ColumnReader:
             getters = [attrgetter(name) for name in self.names]
             return lambda records: [list(map(get, records)) for get in getters]
         if fields == self.names:
-            return _transposed
+            return partial(_transposed, cls)
         at = [fields.index(name) for name in self.names]
 
-        def chosen(records: Sequence[Any]) -> list[Sequence[Any]]:
-            columns = _transposed(records)
-            return [columns[i] for i in at]
+        def chosen(records: Sequence[Any]) -> list[Sequence[Any]] | None:
+            columns = _transposed(cls, records)
+            return None if columns is None else [columns[i] for i in at]
 
         return chosen
 
@@ -147,15 +156,19 @@ class ColumnReader:
         values = as_mapping(record)
         if not values.keys() <= self._known:
             extra = next(name for name in values if name not in self._known)
-            raise NoRecord(f"it has a field {extra!r}, which is no column: {', '.join(self.names)}", record)
+            raise UnknownField(f"it has a field {extra!r}, which is no column: {', '.join(self.names)}", record)
         return tuple(map(values.get, self.names))
 
 
-def _transposed(records: Sequence[tuple[Any, ...]]) -> list[Sequence[Any]]:
-    """The columns of tuples of one length. They are taken apart in pieces that fit the processor's cache."""
+def _transposed(cls: type, records: Sequence[tuple[Any, ...]]) -> list[Sequence[Any]] | None:
+    """The columns of tuples; None if one of them is of another class. They are looked at and taken apart in pieces that
+    fit the processor's cache."""
     columns: list[list[Any]] = [[] for _ in records[0]]
     for start in range(0, len(records), _TRANSPOSED_AT_ONCE):
-        for column, values in zip(columns, zip(*records[start : start + _TRANSPOSED_AT_ONCE])):
+        piece = records[start : start + _TRANSPOSED_AT_ONCE]
+        if set(map(type, piece)) != {cls}:
+            return None
+        for column, values in zip(columns, zip(*piece)):
             column.extend(values)
     return list(columns)
 

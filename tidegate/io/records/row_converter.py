@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from tidegate.io.records.row_access import ColumnReader, NoRecord, as_mapping, union_of_names
+from tidegate.io.records.row_access import ColumnReader, NoRecord, UnknownField, as_mapping, union_of_names
 from tidegate.io.records.schema import arrow_type, class_fields
 from tidegate.io.records.types import kind_of
 from tidegate.sdk.errors import BuildError, WriteError, shorten
@@ -29,6 +29,10 @@ class NaiveTime(UnfitValue):
     """A time without a time zone, and the author has not named one."""
 
 
+Convert: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+"""Prepares the values of a column for Arrow, and refuses those that Arrow would change."""
+
+
 class RowConverter:
     """Makes record batches from records. `schema`: a `pyarrow.Schema`, or None to infer it from the first records.
 
@@ -43,7 +47,8 @@ class RowConverter:
         self._zone = None if timezone is None else ZoneInfo(timezone)
         self._inferred = schema is None
         self._reader: ColumnReader | None = None
-        self._converters: list[Callable[[Sequence[Any]], Sequence[Any]] | None] = []
+        self._converters: list[Convert | None] = []
+        self._inferable: list[bool] = []
         if schema is not None:
             self._use(schema)
 
@@ -57,7 +62,7 @@ class RowConverter:
             assert self._reader is not None
             columns = self._reader.columns(records)
         except NoRecord as error:
-            raise WriteError(f"{self.sink}: {shorten(error.element)} can't be written: {error.reason}") from None
+            raise no_record(self.sink, error, inferred=self._inferred) from None
         arrays = [
             self._array(at, field, values, records) for at, (field, values) in enumerate(zip(self.schema, columns))
         ]
@@ -67,8 +72,11 @@ class RowConverter:
         self.schema = schema
         self._reader = ColumnReader(schema.names, self._without)
         self._converters = [column_converter(field.type, self._zone) for field in schema]
+        self._inferable = [kind_of(field.type) in _INFERRED for field in schema]
 
     def _array(self, at: int, field: Any, values: Sequence[Any], records: Sequence[Any]) -> Any:
+        if self._inferable[at] and (array := _inferred_array(values, field)) is not None:
+            return array
         try:
             return _array_of(values, field, self._converters[at])
         except _errors():
@@ -91,6 +99,7 @@ class RowConverter:
             return False
         self.schema = self.schema.set(at, found)
         self._converters[at] = column_converter(found.type, self._zone)
+        self._inferable[at] = kind_of(found.type) in _INFERRED
         return True
 
     def _unfit(self, field: Any, value: Any, record: Any, error: Exception) -> WriteError:
@@ -123,6 +132,15 @@ class RowConverter:
                     f"first elements: {error}. Give the types with schema="
                 ) from None
         return pa.schema(fields)
+
+
+def no_record(sink: str, error: NoRecord, *, inferred: bool) -> WriteError:
+    """The error for an element that can't be a row. `inferred`: the columns are those of the first elements."""
+    advice = ". The columns are those of the first elements: give all of them with schema="
+    return WriteError(
+        f"{sink}: {shorten(error.element)} can't be written: {error.reason}"
+        f"{advice if inferred and isinstance(error, UnknownField) else ''}"
+    )
 
 
 def _odd_one(values: Sequence[Any]) -> int:
@@ -209,7 +227,7 @@ def _errors() -> tuple[type[Exception], ...]:
     return (UnfitValue, BuildError, pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, NoRecord)
 
 
-def _array_of(values: Sequence[Any], field: Any, convert: Callable[[Sequence[Any]], Sequence[Any]] | None) -> Any:
+def _array_of(values: Sequence[Any], field: Any, convert: Convert | None) -> Any:
     import pyarrow as pa
 
     prepared = values if convert is None else convert(values)
@@ -217,6 +235,24 @@ def _array_of(values: Sequence[Any], field: Any, convert: Callable[[Sequence[Any
     if array.null_count and not field.nullable:
         raise TypeError
     return array
+
+
+def _inferred_array(values: Sequence[Any], field: Any) -> Any:
+    """The array of values for a column, if pyarrow infers the column's type for them; else None. This is faster than to
+    look at the class of each value before the conversion."""
+    import pyarrow as pa
+
+    try:
+        array = pa.array(values)
+    except _errors():
+        return None
+    if not array.type.equals(field.type) or (array.null_count and not field.nullable):
+        return None
+    return array
+
+
+_INFERRED: Final = frozenset({"integer", "float", "string"})
+"""The kinds of columns that pyarrow infers only for values which it stores unchanged."""
 
 
 def _checked(values: Sequence[Any], fits: Callable[[type], bool], type: Any) -> Sequence[Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.schema import Field, RecordSchema
@@ -195,7 +195,7 @@ def check_same(found: RecordSchema, reference: RecordSchema, of_file: str) -> No
     for field in found.fields:
         known = reference.field(field.name)
         if known is None:
-            raise SchemaMismatch(field.name, f"{of_file} doesn't have it")
+            raise SchemaMismatch(field.name, f"{of_file} doesn't have it; {_UNION}")
         if known.type is None or field.type is None or "null" in (kind_of(known.type), kind_of(field.type)):
             continue
         if kind_of(field.type) != kind_of(known.type) or (
@@ -205,4 +205,7 @@ def check_same(found: RecordSchema, reference: RecordSchema, of_file: str) -> No
             raise SchemaMismatch(field.name, f"it is {field.type}, and {known.type} in {of_file}")
     for known in reference.fields:
         if found.field(known.name) is None:
-            raise SchemaMismatch(known.name, f"it is missing, and {of_file} has it")
+            raise SchemaMismatch(known.name, f"it is missing, and {of_file} has it; {_UNION}")
+
+
+_UNION: Final = "schema_evolution='union' reads the columns of all files, with None where one lacks them"

@@ -249,6 +249,22 @@ def test_the_error_of_a_value_of_another_type_than_the_first_ones_asks_for_a_sch
         attempt.close()
 
 
+@pytest.mark.parametrize("format", [format for format in FORMATS if format != "json"])
+def test_a_column_that_the_first_elements_lack_asks_for_a_schema(tmp_path: Path, format: str) -> None:
+    attempt = sink_of(format, f"{tmp_path}/part").attempt("run", 0)
+    try:
+        attempt.write([{"n": n} for n in range(10_000)])
+        attempt.write([{"n": 1, "m": 2}])
+        with pytest.raises(WriteError) as caught:
+            attempt.prepare()
+    finally:
+        attempt.close()
+    assert str(caught.value) == (
+        f"{tmp_path}/part: {{'n': 1, 'm': 2}} can't be written: it has a field 'm', which is no column: n. The columns "
+        "are those of the first elements: give all of them with schema="
+    )
+
+
 @pytest.mark.parametrize("format", ["csv", "json", "parquet", "arrow"])
 def test_a_column_that_starts_with_nulls_gets_its_type_from_the_first_value(tmp_path: Path, format: str) -> None:
     rows: list[Any] = [{"n": n, "m": None if n < 3000 else f"m{n}"} for n in range(4000)]

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from operator import itemgetter
 from typing import Any, BinaryIO, ClassVar, Final, cast
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,7 @@ from tidegate.io.formats.packages import need_fastavro, need_pyarrow
 from tidegate.io.formats.writing.avro_schema import NoAvroType, avro_schema
 from tidegate.io.formats.writing.record_format import RecordFormat, check_codec
 from tidegate.io.records.row_access import ColumnReader, NoRecord
-from tidegate.io.records.row_converter import RowConverter, UnfitValue, instant_of, value_converter
+from tidegate.io.records.row_converter import RowConverter, UnfitValue, instant_of, no_record, value_converter
 from tidegate.io.records.types import kind_of
 from tidegate.sdk.errors import BuildError, WriteError, shorten
 
@@ -35,6 +36,9 @@ _EXACT: Final[dict[str, frozenset[type]]] = {
 }
 """The classes of values that fastavro writes as the type of a column exactly, by the kind of the column."""
 _NOTHING: Final[frozenset[type]] = frozenset()
+_DICT: Final = {dict}
+_AT_ONCE: Final = 256
+"""The number of records that are checked and written at once: they fit the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +128,21 @@ class _Records:
         elif format.schema is not None:
             self._use(format.schema)
 
-    def dicts(self, records: Sequence[Any]) -> list[dict[str, Any]]:
-        """The records as dicts. Raises WriteError for a field that is no column, and for a naive time."""
+    def infer(self, records: Sequence[Any]) -> None:
+        """Learn the columns from the first records, unless they are given."""
         if self._reader is None:
             converter = RowConverter(self._sink, None, self._format.without, self._format.timezone)
             self._use(converter.batch(records).schema)
+
+    def dicts(self, records: Sequence[Any]) -> list[dict[str, Any]]:
+        """The records as dicts. Raises WriteError for a field that is no column, and for a naive time."""
         assert self._reader is not None
+        if not self._format.without and self._are_plain(records):
+            return list(records)
         try:
             columns = self._reader.columns(records)
         except NoRecord as error:
-            raise WriteError(f"{self._sink}: {shorten(error.element)} can't be written: {error.reason}") from None
+            raise no_record(self._sink, error, inferred=self._format.schema is None) from None
         changed = False
         for at, name in enumerate(self._reader.names):
             if set(map(type, columns[at])) <= self._exact.get(name, _NOTHING):
@@ -144,6 +153,19 @@ class _Records:
         if changed:
             return [dict(zip(self._reader.names, values)) for values in zip(*columns)]
         return self._reader.rows(records, columns)
+
+    def _are_plain(self, records: Sequence[Any]) -> bool:
+        """Whether the records are dicts of all columns, with values of classes that fastavro writes exactly."""
+        assert self._reader is not None
+        names = self._reader.names
+        if set(map(type, records)) != _DICT or set(map(len, records)) != {len(names)}:
+            return False
+        try:
+            return all(
+                set(map(type, map(itemgetter(name), records))) <= self._exact.get(name, _NOTHING) for name in names
+            )
+        except KeyError:
+            return False
 
     def unfit(self, rows: Sequence[dict[str, Any]], error: Exception) -> WriteError:
         """The error for rows of which fastavro refuses one, naming that row and the column."""
@@ -211,13 +233,17 @@ class _AvroWriter(FileWriter):
 
     def flush(self) -> None:
         rows, self._rows, self.buffered = self._rows, [], 0
-        if rows:
-            dicts = self._records.dicts(rows)
+        if not rows:
+            return
+        self._records.infer(rows)
+        writer = self._open()
+        for start in range(0, len(rows), _AT_ONCE):
+            dicts = self._records.dicts(rows[start : start + _AT_ONCE])
             try:
-                deque(map(self._open().write, dicts), 0)
+                deque(map(writer.write, dicts), 0)
             except Exception as error:  # including those of a value's own methods
                 raise self._records.unfit(dicts, error) from None
-            self._open().flush()  # the block that it collects, so that the file's size is known
+        writer.flush()  # the block that it collects, so that the file's size is known
 
     def finish(self) -> None:
         self.flush()

@@ -51,6 +51,9 @@ class RecordBuffer:
 
     def add(self, records: Sequence[Any]) -> None:
         """Buffer some records. Raises WriteError, here or in `drain`, for one that doesn't fit."""
+        if not self._rows and len(records) >= BATCH_ROWS:
+            self._add_batch(records)
+            return
         self._rows += records
         self._row_bytes += estimated_size(records)
         if len(self._rows) >= BATCH_ROWS or self._row_bytes >= _BATCH_BYTES:
@@ -64,10 +67,13 @@ class RecordBuffer:
 
     def _convert(self) -> None:
         if self._rows:
-            batch = self._converter.batch(self._rows)
+            self._add_batch(self._rows)
             self._rows, self._row_bytes = [], 0
-            self._batches.append(batch)
-            self._batch_bytes += batch.nbytes
+
+    def _add_batch(self, records: Sequence[Any]) -> None:
+        batch = self._converter.batch(records)
+        self._batches.append(batch)
+        self._batch_bytes += batch.nbytes
 
 
 def check_codec(codec: str, codecs: Sequence[str], transform: str) -> None:
