@@ -144,6 +144,17 @@ def test_recomputed_rows_that_differ_are_blamed_on_code_that_is_not_deterministi
     assert second.startswith("Spark says: Job aborted due to stage failure: A shuffle map stage with")
 
 
+def test_results_that_are_too_large_for_the_driver_are_explained() -> None:
+    said = "org.apache.spark.SparkException: Job aborted due to stage failure: Total size of serialized results of 3 "
+    said += "tasks (1210.3 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)"
+    with pytest.raises(RunError) as caught, translated_errors():
+        raise RuntimeError(said)
+    first, second = str(caught.value).split("\n")
+    assert first.startswith("Spark could not finish the run: the tasks send more to the driver than Spark allows: ")
+    assert "the files that sinks stage" in first
+    assert second.startswith("Spark says: Job aborted due to stage failure: Total size of serialized results")
+
+
 def test_a_jvm_that_has_died_is_reported_with_a_remedy() -> None:
     class Py4JJavaError(Exception):
         def __str__(self) -> str:

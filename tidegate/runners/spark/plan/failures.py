@@ -28,6 +28,14 @@ NOT_DETERMINISTIC: Final = (
 )
 """The message of a run in which Spark, or a later action, found that recomputed rows differ from the first ones."""
 
+_RESULTS_TOO_LARGE: Final = re.compile(r"bigger than spark\.driver\.maxResultSize")
+TOO_LARGE_FOR_DRIVER: Final = (
+    "the tasks send more to the driver than Spark allows: the elements of side inputs and, if workers are on other "
+    "machines, the files that sinks stage. Allow more, and give the driver the memory for it: "
+    "--spark_conf spark.driver.maxResultSize=4g --spark_conf spark.driver.memory=8g"
+)
+"""The message of a run whose results exceed the limit of Spark's driver."""
+
 _TRACE_LINE: Final = re.compile(r"\s*(at |\.\.\. \d+ more)")
 
 
@@ -66,9 +74,16 @@ def translated_errors(summary: str = "Spark could not finish the run") -> Iterat
         if found is None:
             if _JOB_CANCELLED.search(text):
                 raise JobCancelled(without_trace(text)) from error
-            why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _NONDETERMINISTIC.search(text) else ""
-            raise RunError(f"{summary}: {why}{without_trace(text)}") from error
+            raise RunError(f"{summary}: {_explanation(text)}{without_trace(text)}") from error
         raise found from found.__cause__
+
+
+def _explanation(text: str) -> str:
+    """The reason for a failure that Spark's own message does not give; "" if there is none."""
+    for pattern, reason in ((_NONDETERMINISTIC, NOT_DETERMINISTIC), (_RESULTS_TOO_LARGE, TOO_LARGE_FOR_DRIVER)):
+        if pattern.search(text):
+            return f"{reason}.\nSpark says: "
+    return ""
 
 
 def _interrupted(error: BaseException) -> bool:
