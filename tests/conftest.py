@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,13 +59,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 
 
-def pytest_configure(config: pytest.Config) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Let the many processes that tests start share compiled modules even if PYTHONDONTWRITEBYTECODE is set."""
-    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", default=None)
-    if runs_tests and os.environ.pop("PYTHONDONTWRITEBYTECODE", "") and "PYTHONPYCACHEPREFIX" not in os.environ:
-        folder = tempfile.mkdtemp(prefix="tidegate-compiled-")
-        os.environ["PYTHONPYCACHEPREFIX"] = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+    with pytest.MonkeyPatch.context() as patch:
+        if "PYTHONDONTWRITEBYTECODE" in os.environ and "PYTHONPYCACHEPREFIX" not in os.environ:
+            folder = tmp_path_factory.mktemp("compiled")
+            patch.delenv("PYTHONDONTWRITEBYTECODE")
+            patch.setenv("PYTHONPYCACHEPREFIX", str(folder))
+            yield
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            yield
 
 
 @pytest.fixture(scope="session")
