@@ -122,7 +122,9 @@ def test_blank_lines_and_spaces_between_json_objects_are_ignored(tmp_path: Path)
 
 def test_a_member_that_the_first_lines_do_not_have_is_a_bad_record(tmp_path: Path) -> None:
     text = '{"a": 1}\n' * 60_000 + '{"a": 2, "new": 1}\n'
-    with pytest.raises(tg.ReadError, match=r"it.jsonl, line 60001: unexpected field"):
+    with pytest.raises(
+        tg.ReadError, match=r"it.jsonl, line 60001, column 'new': it is no column: the first records have a"
+    ):
         elements_of(json(tmp_path, text, as_=tg.Row))
     assert len(elements_of(json(tmp_path, text, as_=tg.Row, schema={"a": int}))) == 60_001
 

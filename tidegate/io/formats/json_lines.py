@@ -137,6 +137,21 @@ class _Parser:
         batches = table.combine_chunks().to_batches()
         return batches[0]
 
+    def explain(self, record: bytes, error: Exception) -> Problem:
+        """What is wrong with a record that can't be parsed: a member that is no column, by its name, or else."""
+        problem = _explain(record, error)
+        names = () if self._schema is None else self._schema.names
+        if not names or "unexpected field" not in problem.reason:
+            return problem
+        new = next((name for name in json.loads(record) if name not in names), None)
+        if new is None:  # it is in an object inside the record
+            return problem
+        reason = (
+            f"it is no column: the first records have {', '.join(names)}. schema= gives the columns, and "
+            "schema_evolution='union' reads those of all files"
+        )
+        return Problem(0, new, reason, problem.text)
+
 
 def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int, data: bytes) -> list[Any]:
     try:
@@ -157,7 +172,7 @@ def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int
             raise UnicodeError("it is not one JSON object")
         return batch
 
-    for at, found in good_and_bad(records, parse, _explain, _errors()):
+    for at, found in good_and_bad(records, parse, parser.explain, _errors()):
         elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)
     return elements
 
