@@ -16,11 +16,8 @@ Lines that are no requests are appended to a table `build/broken`.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from typing import Any
 
 from pydantic import Field
 
@@ -34,6 +31,15 @@ class TableOptions(tg.PipelineOptions):
     output: str = Field(description="the folder of the tables, or its URL")
     follow: bool = Field(default=True, description="whether to go on with files that appear")
     lateness: float = Field(default=60.0, ge=0, description="seconds by which a request may be older than others")
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is read of a line."""
+
+    at: datetime
+    path: str
+    status: int
 
 
 @dataclass(frozen=True)
@@ -59,27 +65,14 @@ class Minute:
 class Broken:
     """A line that is no request."""
 
-    line: str
+    file: str
+    line: int | None
     reason: str
 
 
-def parse(line: str) -> Request:
-    """The request of a line. Raises ValueError, KeyError or TypeError for a line that is none."""
-    record: Mapping[str, Any] = json.loads(line)
-    at = datetime.fromisoformat(record["at"])
-    if at.tzinfo is None:
-        raise ValueError(f"{record['at']} has no time zone")
-    if type(record["status"]) is not int:
-        raise TypeError(f"{record['status']!r} is no status")
-    return Request(at.date(), at, str(record["path"]), record["status"])
-
-
-def time_of(line: str) -> tg.Timestamp | datetime:
-    """The time of a request; lines that are none have no time, and hold nothing back."""
-    try:
-        return parse(line).at
-    except (ValueError, KeyError, TypeError):
-        return tg.MIN_TIMESTAMP
+def request(line: Line) -> Request:
+    """The request of a line."""
+    return Request(line.at.date(), line.at, line.path, line.status)
 
 
 def minute(counts: tuple[int, int], window: tg.IntervalWindow = tg.DoFn.WindowParam) -> Minute:
@@ -96,15 +89,20 @@ def add(counts: list[tuple[int, int]]) -> tuple[int, int]:
 def pipeline(options: TableOptions) -> tg.Pipeline:
     """Requests, and their number by minute."""
     p = tg.Pipeline(options=options, name="directory to delta")
-    read = tg.io.ReadFromText(
-        options.input, follow=options.follow, timestamp=time_of, out_of_orderness=options.lateness
+    read = tg.ReadFromJson(
+        options.input,
+        as_=Line,
+        bad_records="dead_letter",
+        follow=options.follow,
+        timestamp=lambda line: line.at,
+        out_of_orderness=options.lateness,
     )
-    lines = p | "read" >> read
-    requests, broken = lines | tg.Map(parse).with_exception_handling(exc_class=(ValueError, KeyError, TypeError))
+    lines, broken = p | "read" >> read
+    requests = lines | tg.Map(request)
     requests | "write requests" >> tg.WriteToDelta(f"{options.output}/requests", Request, partition_by="day")
     (
         broken
-        | tg.MapTuple(lambda line, error: Broken(line, error[1]))
+        | tg.Map(lambda bad: Broken(bad.file, bad.line_or_row, bad.reason))
         | "write broken" >> tg.WriteToDelta(f"{options.output}/broken", Broken)
     )
     (

@@ -354,10 +354,15 @@ def test_records_that_a_model_refuses_are_dead_letters(table: Path) -> None:
 def test_a_plain_secret_is_refused_and_a_reference_is_resolved_where_the_table_is_opened(
     table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(tg.BuildError, match=r"storage_options\['AWS_SECRET_ACCESS_KEY'\] is a secret as plain text"):
-        tg.ReadFromDelta(table, storage_options={"AWS_SECRET_ACCESS_KEY": "open sesame"})
+    for name in ("AWS_SECRET_ACCESS_KEY", "azure_storage_account_key", "AZURE_STORAGE_SAS_KEY", "aws_session_token"):
+        with pytest.raises(tg.BuildError, match=f"storage_options has '{name}' as plain text"):
+            tg.ReadFromDelta("s3://bucket/t", storage_options={name: "open sesame"})
+    with pytest.raises(tg.BuildError, match=r"storage_options\['allow_http'\] is bool: deltalake takes texts"):
+        tg.ReadFromDelta("s3://bucket/t", storage_options={"allow_http": True})
+    with pytest.raises(tg.BuildError, match="storage_options are arguments for the file systems of URLs"):
+        tg.ReadFromDelta(table, storage_options={"allow_http": "true"})
     options = {"aws_secret_access_key": "${DELTA_KEY}", "AWS_ACCESS_KEY_ID": "me", "allow_http": "true"}
-    location = tg.ReadFromDelta(table, storage_options=options).source.location
+    location = tg.ReadFromDelta("s3://bucket/t", storage_options=options).source.location
     assert "DELTA_KEY" not in repr(location)
     with pytest.raises(tg.RunError, match="has no environment variable DELTA_KEY"):
         location.client_options()

@@ -235,7 +235,6 @@ def build(table: Any, schema: Any = None, rows: Any = None, **arguments: Any) ->
         (None, {"mode": "error"}, "mode is 'append' or 'overwrite', not 'error'"),
         (None, {"codec": "zip"}, "codec is one of"),
         (None, {"max_file_bytes": 0}, "max_file_bytes is a number of bytes from 1 on, not 0"),
-        (None, {"storage_options": {"AWS_S3_ALLOW_UNSAFE_RENAME": "true"}}, "two writers can overwrite each other's"),
     ],
 )
 def test_what_does_not_fit_the_table_is_refused_when_the_pipeline_is_built(
@@ -282,6 +281,13 @@ def test_what_a_table_demands_of_its_writers_is_refused_by_name(
     altered(tmp_path / "t", lambda fields: [{**fields[0], "metadata": field}], configuration=properties)
     with pytest.raises(tg.BuildError, match=f"the table uses {words}, which WriteToDelta can't write"):
         build(tmp_path / "t")
+
+
+def test_an_option_by_which_writers_overwrite_each_other_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ({"aws_s3_allow_unsafe_rename": "true"}, None):
+        with pytest.raises(tg.BuildError, match="two writers can overwrite each other's transactions"):
+            build("s3://bucket/t", storage_options=options)
+        monkeypatch.setenv("AWS_S3_ALLOW_UNSAFE_RENAME", "true")
 
 
 def test_a_table_that_only_grows_is_not_overwritten(tmp_path: Path) -> None:

@@ -1,24 +1,21 @@
 """Where a table is, and the options of the client that reaches its store.
 
-Options never carry a plain secret, because a pipeline that is compiled or submitted contains them: the value of one is
-a reference (`${NAME}`) or a `SecretStr`, and is resolved in each process that opens the table.
+Options have the rules of `storage_options.py`: a secret is a reference (`${NAME}`) or a `SecretStr`, and is resolved in
+each process that opens the table.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from tidegate.io.storage_options import options_of, revealed
 from tidegate.sdk.errors import BuildError, RunError, shorten
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.secrets.references import resolved
 from tidegate.sdk.secrets.registry import is_secret
-
-_SECRET: Final = re.compile(r"secret|token|password|sas|key(?!_?id)", re.IGNORECASE)
-_NO_SECRET: Final = re.compile(r"(file|path|endpoint|uri|url)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +36,11 @@ class Location:
             url = url.removeprefix("file://")
         if url.startswith("memory:"):
             raise BuildError(f"{of}: {url} exists only in one process, so workers can't reach it: use a folder")
-        if storage_options is not None and not isinstance(storage_options, Mapping):
-            raise BuildError(f"{of}: storage_options is a dict of names and values, not {shorten(storage_options)}")
-        options = tuple((storage_options or {}).items())
+        options = tuple((options_of(storage_options, [url], of) or {}).items())
         for name, value in options:
-            if not isinstance(name, str) or not (isinstance(value, str) or is_secret(value)):
-                raise BuildError(f"{of}: storage_options maps names to texts, but {name!r} to {type(value).__name__}")
-            if isinstance(value, str) and _is_name_of_secret(name) and "${" not in value:
+            if not (isinstance(value, str) or is_secret(value)):
                 raise BuildError(
-                    f"{of}: storage_options[{name!r}] is a secret as plain text, which would stand in the pipeline: "
-                    f"write a reference such as '${{{name.upper()}}}', which each worker resolves, or a SecretStr"
+                    f"{of}: storage_options[{name!r}] is {type(value).__name__}: deltalake takes texts, such as 'true'"
                 )
         return Location(url.rstrip("/") or "/", options)
 
@@ -69,7 +61,7 @@ class Location:
 
     def client_options(self) -> dict[str, str]:
         """The client's options, with the values of secrets. RunError for a secret that this process can't resolve."""
-        return {name: value.get_secret_value() if is_secret(value) else resolved(value) for name, value in self.options}
+        return revealed(dict(self.options))
 
     def resolves_here(self) -> bool:
         """Whether this process knows all secrets. Workers may know some that the author's machine doesn't. BuildError
@@ -79,7 +71,3 @@ class Location:
         except RunError:
             return False
         return True
-
-
-def _is_name_of_secret(name: str) -> bool:
-    return bool(_SECRET.search(name)) and not _NO_SECRET.search(name)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias, Unpack
 
 from tidegate.io.delta.following import FollowTable
 from tidegate.io.delta.location import Location
@@ -16,6 +16,7 @@ from tidegate.io.records.problems import BadRecords
 from tidegate.io.records.projection import SchemaEvolution, selection_of
 from tidegate.io.records.schema import SchemaLike
 from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.primitives import ReadOptions
 from tidegate.sdk.time import DurationLike, Timestamp, TimestampLike
 from tidegate.transforms.rows.row import Row
 
@@ -31,9 +32,9 @@ class ReadFromDelta(ReadRecords):
 
     - `version`, or `as_of` (an aware datetime or a `tg.Timestamp`): the version of this number, or the one that was
       the latest at an instant. Without them, it is the version that is the latest when the run starts.
-    - `columns`, `where`, `as_`, `schema`, `timezone`, `bad_records`, and `timestamp`, `out_of_orderness`, `idle_after`
-      for event time: as for `ReadFromParquet`. `where` skips files by their partitions and by the statistics in the
-      table's log, row groups by their own, and then single rows.
+    - `columns`, `where`, `as_`, `schema`, `timezone`, `bad_records`, and the arguments of `tg.Read` for event time: as
+      for `ReadFromParquet`. `where` skips files by their partitions and by the statistics in the table's log, row
+      groups by their own, and then single rows.
     - `follow=True`: then looks for new versions every `poll_interval`, and reads the data files that each adds, each
       once, also after a restart on the streaming runner. A version that removes or rewrites rows fails the run, unless
       `skip_change_commits=True` skips such versions as a whole. The elements are unbounded.
@@ -65,10 +66,8 @@ class ReadFromDelta(ReadRecords):
         skip_change_commits: bool = False,
         storage_options: Mapping[str, Any] | None = None,
         min_split_size: int = 16 << 20,
-        timestamp: Callable[[Any], TimestampLike] | None = None,
-        out_of_orderness: DurationLike = 0,
-        idle_after: DurationLike | None = None,
         name: str | None = None,
+        **options: Unpack[ReadOptions],
     ) -> None:
         of = "ReadFromDelta"
         if version is not None and as_of is not None:
@@ -98,10 +97,8 @@ class ReadFromDelta(ReadRecords):
                 min_split_size,
             ),
             selection,
-            timestamp=timestamp,
-            out_of_orderness=out_of_orderness,
-            idle_after=idle_after,
             name=name,
+            **options,
         )
 
 
