@@ -1,4 +1,4 @@
-"""docs/flags.md is what the models say."""
+"""docs/flags.md is generated from the option models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "flags.md"
 
 
-def test_the_page_is_what_make_flags_writes(tmp_path: Path) -> None:
+def test_the_page_equals_the_output_of_make_flags(tmp_path: Path) -> None:
     written = tmp_path / "flags.md"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "docs" / "generate_flags.py", written], env=environment, check=True)
@@ -26,6 +26,6 @@ def test_the_page_is_what_make_flags_writes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("runner", BUILT_IN)
 def test_the_page_has_every_flag_of_every_runner(runner: str) -> None:
-    told = set(re.findall(r"^\| `(--\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
-    missing = {flag.spelling for flag in flags(options_for(runner, PipelineOptions))} - told
+    listed = set(re.findall(r"^\| `(--\w+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
+    missing = {flag.spelling for flag in flags(options_for(runner, PipelineOptions))} - listed
     assert not missing

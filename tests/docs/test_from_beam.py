@@ -1,4 +1,4 @@
-"""Names that Beam has: each is answered with ours, which are there, and docs/from_beam.md is the table of them."""
+"""Errors for names of Beam point to existing names of Tidegate, and docs/from_beam.md lists them."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def rows() -> list[str]:
     return [f"| `{owner}.{name}` | {beam_names.TABLES[owner][name]} |" for owner, name in NAMES]
 
 
-def test_the_page_has_the_table_that_answers() -> None:
+def test_the_page_lists_all_names_of_beam_with_their_answers() -> None:
     page = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `beam")]
     assert page == rows()
 
 
 @pytest.mark.parametrize(("owner", "name"), NAMES)
-def test_a_name_of_beams_is_answered_with_ours(owner: str, name: str) -> None:
+def test_the_error_for_a_name_of_beam_points_to_ours(owner: str, name: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(OWNERS[owner], name)
-    where = {"beam": "tidegate", "beam.DoFn": "tg.DoFn"}.get(owner, owner.replace("beam", "tidegate"))
-    assert str(caught.value) == f"{where} has no {name}; " + beam_names.TABLES[owner][name].replace("`", "")
+    module = {"beam": "tidegate", "beam.DoFn": "tg.DoFn"}.get(owner, owner.replace("beam", "tidegate"))
+    assert str(caught.value) == f"{module} has no {name}; " + beam_names.TABLES[owner][name].replace("`", "")
     assert not hasattr(OWNERS[owner], name)
 
 
 @pytest.mark.parametrize(("owner", "name"), NAMES)
-def test_what_the_answer_names_is_there(owner: str, name: str) -> None:
+def test_the_names_in_an_answer_exist(owner: str, name: str) -> None:
     for path in re.findall(r"\btg((?:\.\w+)+)", beam_names.TABLES[owner][name]):
         found: Any = tg
         for part in path[1:].split("."):
@@ -56,28 +56,31 @@ def test_what_the_answer_names_is_there(owner: str, name: str) -> None:
         (tg.combiners, "Means", "tidegate.combiners has no Means; did you mean tg.combiners.Mean?"),
     ],
 )
-def test_a_typing_error_is_answered_with_the_nearest_name(owner: Any, name: str, answer: str) -> None:
+def test_the_error_for_a_misspelt_name_suggests_a_similar_one(owner: Any, name: str, answer: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(owner, name)
     assert str(caught.value).startswith(answer)
 
 
 @pytest.mark.parametrize("name", ["__path_of__", "_private"])
-def test_names_that_python_looks_for_are_not_searched_for(name: str) -> None:
+def test_private_names_get_no_suggestions(name: str) -> None:
     for owner in (tg, tg.io, tg.combiners):
         assert getattr(owner, name, None) is None
 
 
-def test_submodules_are_imported_as_before() -> None:
+def test_submodules_can_be_imported() -> None:
     for name in ("tidegate.io.text.transforms", "tidegate.testing", "tidegate.io.spark"):
         assert importlib.import_module(name).__name__ == name
 
 
-def test_flags_given_as_a_list_are_answered_with_how_they_are_read() -> None:
-    class Own(tg.PipelineOptions):
+def test_the_error_for_flags_in_a_list_points_to_from_args() -> None:
+    class MyOptions(tg.PipelineOptions):
         limit: int = 3
 
     with pytest.raises(tg.OptionsError) as caught:
-        Own(["--limit", "4"])  # type: ignore[arg-type]
-    assert str(caught.value) == "Own takes its options by name; a command line is read by Own.from_args(sys.argv[1:])"
-    assert Own.from_args(["--limit", "4"]).limit == 4
+        MyOptions(["--limit", "4"])  # type: ignore[arg-type]
+    assert (
+        str(caught.value)
+        == "MyOptions takes its options by name; a command line is read by MyOptions.from_args(sys.argv[1:])"
+    )
+    assert MyOptions.from_args(["--limit", "4"]).limit == 4

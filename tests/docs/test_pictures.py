@@ -1,4 +1,4 @@
-"""The pictures of docs/tour.md are what the commands on that page draw."""
+"""The pictures of docs/tour.md are up to date."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_pictures_are_what_make_pictures_draws(tmp_path: Path) -> None:
+def test_the_pictures_equal_the_output_of_make_pictures(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(DOCS.parent)}
     subprocess.run([sys.executable, DOCS / "generate_pictures.py", tmp_path], env=environment, check=True)
-    shown = set(re.findall(r"\]\((\S+\.svg)\)", (DOCS / "tour.md").read_text(encoding="utf-8")))
-    assert {path.name for path in tmp_path.iterdir()} == shown
-    for drawn in tmp_path.iterdir():
-        kept = (DOCS / drawn.name).read_text(encoding="utf-8")
-        assert ElementTree.fromstring(kept).tag.endswith("svg")
-        assert kept == drawn.read_text(encoding="utf-8"), "run `make pictures`"
+    linked = set(re.findall(r"\]\((\S+\.svg)\)", (DOCS / "tour.md").read_text(encoding="utf-8")))
+    assert {path.name for path in tmp_path.iterdir()} == linked
+    for generated in tmp_path.iterdir():
+        committed = (DOCS / generated.name).read_text(encoding="utf-8")
+        assert ElementTree.fromstring(committed).tag.endswith("svg")
+        assert committed == generated.read_text(encoding="utf-8"), "run `make pictures`"

@@ -1,4 +1,4 @@
-"""docs/reference.md is what the docstrings say, and has every public name."""
+"""docs/reference.md is generated from the docstrings, and has every public name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "reference.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 
 
-def test_the_page_is_what_make_reference_writes(tmp_path: Path) -> None:
+def test_the_page_equals_the_output_of_make_reference(tmp_path: Path) -> None:
     written = tmp_path / "reference.md"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, ROOT / "docs" / "generate_reference.py", written], env=environment, check=True)
@@ -31,16 +31,16 @@ def test_the_page_is_what_make_reference_writes(tmp_path: Path) -> None:
     [("tg", tg), ("tg.io", tg.io), ("tg.combiners", tg.combiners), ("testing", tidegate.testing)],
 )
 def test_the_page_has_every_public_name_once(prefix: str, module: Any) -> None:
-    told = re.findall(rf"^### `{re.escape(prefix)}\.(\w+)`$", TEXT, re.MULTILINE)
-    left_out = {"io", "combiners", "__version__"} if module is tg else set()
-    assert sorted(told) == sorted(set(module.__all__) - left_out)
+    listed = re.findall(rf"^### `{re.escape(prefix)}\.(\w+)`$", TEXT, re.MULTILINE)
+    excluded = {"io", "combiners", "__version__"} if module is tg else set()
+    assert sorted(listed) == sorted(set(module.__all__) - excluded)
 
 
-def test_every_public_name_says_what_it_is() -> None:
+def test_every_public_name_has_a_description() -> None:
     empty = re.findall(r"^### `(\S+)`\n+(?:```text\n[^`]*```\n+)?(?=#|See its base class\.)", TEXT, re.MULTILINE)
     assert empty == []
 
 
-def test_nothing_on_the_page_depends_on_a_run_or_a_machine() -> None:
+def test_the_page_does_not_depend_on_the_run_or_the_machine() -> None:
     assert not re.findall(r"0x[0-9a-f]+| object at |<lambda>|<locals>", TEXT)
     assert str(ROOT) not in TEXT

@@ -1,13 +1,14 @@
-"""What README.md and docs/ tell is true: their code runs and prints what they show; names and links lead somewhere.
+"""The code in README.md and docs/ runs and prints the output shown there; the names and links on the pages exist.
 
-Of each page, in order and in one fresh folder that has the repository's `examples` in it:
+The blocks of each page are used in order, in a new folder that contains the repository's `examples`:
 
-- a block marked `python` is run as a script; one that opens with `# name.py` is also kept under that name for what
-  follows; one for pytest (`# test_….py`) or that defines `pipeline(options)` is only kept: a command has to use it;
-- a block marked `sh` is run by the shell when each of its lines calls `tidegate`, `python` or `pytest`;
-- a block marked `text` directly after either is what that printed, `…` standing for anything;
-- one marked `text fails` is the end of what it said on stderr, or of pytest's report, and it has to fail;
-- `<!-- not run: why -->` before a block leaves it out.
+- a block marked `python` is run as a script. If it starts with `# name.py`, it is also saved under that name for the
+  blocks after it; a test (`# test_….py`) or a module that defines `pipeline(options)` is only saved, and some command
+  has to use it;
+- a block marked `sh` is run by the shell if each of its lines calls `tidegate`, `python` or `pytest`;
+- a block marked `text` after one of these is its expected output, in which `…` matches any text;
+- a block marked `text fails` is the end of the expected stderr, or of pytest's report, and the command has to fail;
+- a block after `<!-- not run: why -->` is skipped.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ FENCE = re.compile(
     r"(?P<before><!-- not run: [^>]+ -->\n+)?^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 PLUGIN = "tidegate.testing.plugin"
-UNHURRIED = "unhurried_examples"
-"""A plugin for snippets that use hypothesis: what a machine with other things to do takes long for is no fault."""
+NO_DEADLINE = "unhurried_examples"
+"""A plugin for snippets that use Hypothesis: no deadlines, because the machine may be busy."""
 COMMANDS = ("tidegate", "python", "pytest")
 
 
 @dataclass(frozen=True)
 class Snippet:
-    """A fenced block: its language, its text and line, and what it should print (None: the page doesn't say)."""
+    """A fenced block: its language, text, line, and expected output (None if the page shows none)."""
 
     language: str
     code: str
@@ -47,40 +48,40 @@ class Snippet:
 
     @property
     def file_name(self) -> str | None:
-        """The name in a first line such as `# pipeline.py`."""
+        """The name given in a first line such as `# pipeline.py`."""
         found = re.match(r"# ([\w./-]+\.\w+)\n", self.code)
         return found[1] if found else None
 
     @property
-    def is_kept_only(self) -> bool:
-        """Whether it is a file for a command that follows: a test, or a pipeline that needs flags."""
+    def is_saved_only(self) -> bool:
+        """Whether it is a file for a later command: a test, or a pipeline that needs flags."""
         name = self.file_name
         return name is not None and (name.startswith("test_") or "def pipeline(" in self.code)
 
     @property
     def runs(self) -> bool:
-        """Whether it can be run: Python, or commands that are ours."""
+        """Whether it can be run: it is Python, or consists of known commands."""
         if self.language == "sh":
             return all(line.startswith((*COMMANDS, " ")) for line in self.code.splitlines() if line.strip())
         return self.language == "python"
 
 
 def snippets(page: str) -> list[Snippet]:
-    """The page's blocks, each `text` one joined to what it follows."""
+    """The blocks of a page that can be run, with their expected output."""
     found: list[Snippet] = []
     for match in FENCE.finditer(page):
-        language, _, rest = match["info"].partition(" ")
+        language, _, options = match["info"].partition(" ")
         line = page.count("\n", 0, match.start("code")) + 1
         if language == "text" and found:
-            asked = found.pop()
-            found.append(Snippet(asked.language, asked.code, asked.line, match["code"], "fails" in rest))
+            command = found.pop()
+            found.append(Snippet(command.language, command.code, command.line, match["code"], "fails" in options))
         elif not match["before"]:
             found.append(Snippet(language, match["code"], line))
     return [snippet for snippet in found if snippet.runs]
 
 
 def run(snippet: Snippet, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a snippet in the page's folder as a reader would."""
+    """Run a snippet in the page's folder, as a reader would."""
     name = snippet.file_name
     if snippet.language == "sh":
         command = ["sh", "-e", "-c", snippet.code]
@@ -93,7 +94,7 @@ def run(snippet: Snippet, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The environment of someone who has installed this working copy, and stands in `folder`."""
+    """The environment of a user who has installed this working copy and works in `folder`."""
     bin = folder / ".bin"
     bin.mkdir(exist_ok=True)
     for name, call in (
@@ -103,13 +104,13 @@ def environment(folder: Path) -> dict[str, str]:
     ):
         (bin / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {call} "$@"\n')
         (bin / name).chmod(0o755)
-    (bin / f"{UNHURRIED}.py").write_text(
+    (bin / f"{NO_DEADLINE}.py").write_text(
         "from hypothesis import HealthCheck, settings\n"
         "settings.register_profile('unhurried', deadline=None, suppress_health_check=[HealthCheck.too_slow])\n"
         "settings.load_profile('unhurried')\n"
     )
     paths = [str(folder), str(ROOT), str(bin), os.environ.get("PYTHONPATH", "")]
-    plugins = f"-p {UNHURRIED}" + ("" if plugin_is_installed() else f" -p {PLUGIN}")
+    plugins = f"-p {NO_DEADLINE}" + ("" if plugin_is_installed() else f" -p {PLUGIN}")
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -120,56 +121,56 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def plugin_is_installed() -> bool:
-    """Whether pytest finds our plugin by itself, as it does where Tidegate is installed."""
+    """Whether pytest discovers our plugin, as it does if Tidegate is installed."""
     return any(entry.value == PLUGIN for entry in entry_points(group="pytest11"))
 
 
 def matches(printed: str, expected: str) -> bool:
-    """Whether `printed` is `expected`, in which `…` stands for anything."""
+    """Whether `printed` equals `expected`, in which `…` matches any text."""
     pattern = ".*".join(re.escape(part) for part in expected.strip().split("…"))
     return re.fullmatch(pattern, printed.strip(), re.DOTALL) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_shows_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+def test_the_code_of_a_page_runs_and_prints_the_output_shown(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     found = snippets(page.read_text(encoding="utf-8"))
     for snippet in found:
-        place = f"{page.relative_to(ROOT)}:{snippet.line}"
-        if snippet.is_kept_only:
+        location = f"{page.relative_to(ROOT)}:{snippet.line}"
+        if snippet.is_saved_only:
             name = str(snippet.file_name)
             (tmp_path / name).write_text(snippet.code, encoding="utf-8")
-            assert any(s.language == "sh" and name in s.code for s in found), f"{place}: no command uses {name}"
+            assert any(s.language == "sh" and name in s.code for s in found), f"{location}: no command uses {name}"
             continue
-        done = run(snippet, tmp_path)
+        completed = run(snippet, tmp_path)
         if snippet.fails:
-            assert done.returncode != 0, f"{place} should fail, and prints\n{done.stdout}"
-            said = done.stderr or done.stdout
+            assert completed.returncode != 0, f"{location} should fail, but prints\n{completed.stdout}"
+            output = completed.stderr or completed.stdout
             assert snippet.printed is not None
-            assert matches(said, f"…{snippet.printed.strip()}"), (
-                f"{place} should end with\n{snippet.printed}\nnot\n{said}"
+            assert matches(output, f"…{snippet.printed.strip()}"), (
+                f"{location} should end with\n{snippet.printed}\nnot\n{output}"
             )
             continue
-        assert done.returncode == 0, f"{place} fails:\n{done.stdout}{done.stderr}"
+        assert completed.returncode == 0, f"{location} fails:\n{completed.stdout}{completed.stderr}"
         if snippet.printed is not None:
-            assert matches(done.stdout, snippet.printed), (
-                f"{place} should print\n{snippet.printed}\nbut prints\n{done.stdout}"
+            assert matches(completed.stdout, snippet.printed), (
+                f"{location} should print\n{snippet.printed}\nbut prints\n{completed.stdout}"
             )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_and_every_file_a_page_names_leads_somewhere(page: Path) -> None:
+def test_every_link_and_file_name_on_a_page_exists(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     linked = [page.parent / target for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", text)]
     named = [
         ROOT / name for name in re.findall(r"`((?:tidegate|tests|examples|benchmarks|docs)/[\w./]*)(?::\w+)?`", text)
     ]
     missing = [str(path) for path in [*linked, *named] if not path.exists()]
-    assert not missing, f"{page.name} points to what is not there: {missing}"
+    assert not missing, f"{page.name} refers to files that do not exist: {missing}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_name_a_page_places_in_a_file_is_defined_there(page: Path) -> None:
+def test_every_name_that_a_page_locates_in_a_file_is_defined_there(page: Path) -> None:
     placed = re.findall(r"`(tidegate/[\w./]+\.py):(\w+)`", page.read_text(encoding="utf-8"))
     missing = [
         f"{file}:{name}"
@@ -178,16 +179,16 @@ def test_every_name_a_page_places_in_a_file_is_defined_there(page: Path) -> None
             rf"^(?:class|def) {name}\b|^{name}\b.*=", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE
         )
     ]
-    assert not missing, f"{page.name} looks in vain for {missing}"
+    assert not missing, f"{page.name} refers to names that are not defined: {missing}"
 
 
-def test_a_snippet_that_prints_something_else_is_noticed() -> None:
+def test_output_matches_only_the_expected_text() -> None:
     assert matches("1\n2\n", "1\n2")
     assert matches("took 31 ms\n", "took … ms")
     assert not matches("1\n3\n", "1\n2")
 
 
-def test_blocks_are_found_with_what_they_print() -> None:
+def test_blocks_are_found_with_their_expected_output() -> None:
     page = """\
 ```python
 print(1)

@@ -1,4 +1,4 @@
-"""The worked examples (`>>>`) in the package's docstrings are run."""
+"""Runs the worked examples (`>>>`) in the package's docstrings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(tidegate.__file__).parent
 
 
 def modules_with_examples() -> list[str]:
-    """The package's modules with an example in some docstring."""
+    """The modules of the package with examples in docstrings."""
     files = [
         path for path in sorted(ROOT.rglob("*.py")) if "    >>> " in path.read_text() or "\n>>> " in path.read_text()
     ]
@@ -22,7 +22,7 @@ def modules_with_examples() -> list[str]:
 
 
 @pytest.mark.parametrize("module", modules_with_examples())
-def test_worked_examples_give_what_they_say(module: str) -> None:
+def test_worked_examples_give_the_results_shown(module: str) -> None:
     results = doctest.testmod(importlib.import_module(module), raise_on_error=False)
     assert results.attempted
     assert not results.failed

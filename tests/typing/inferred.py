@@ -1,5 +1,5 @@
-# A file for type checkers to read, never imported: what each line reveals stands behind it, for mypy and, after a
-# slash, for pyright where that differs.
+# A file for type checkers only, never imported. The comment on each line is the type it reveals to mypy and, after a
+# slash, to pyright if that differs.
 from collections.abc import Iterable, Iterator
 from typing import reveal_type
 

@@ -1,4 +1,4 @@
-# A file for type checkers to read, never imported: each line that ends in "wrong" is an error, and no other is.
+# A file for type checkers only, never imported: exactly the lines that end in "wrong" are errors.
 import tidegate as tg
 from tidegate import combiners
 

@@ -41,24 +41,24 @@ def pyright(file: str) -> tuple[dict[int, str], set[int]]:
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(HERE / file)]
     output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
     found = [
-        (one["range"]["start"]["line"] + 1, one["severity"], one["message"])
-        for one in json.loads(output)["generalDiagnostics"]
+        (diagnostic["range"]["start"]["line"] + 1, diagnostic["severity"], diagnostic["message"])
+        for diagnostic in json.loads(output)["generalDiagnostics"]
     ]
     types = {line: text.rpartition(' is "')[2][:-1] for line, kind, text in found if kind == "information"}
     return types, {line for line, kind, _ in found if kind == "error"}
 
 
-def plain(type_name: str) -> str:
-    """A type without the modules of its names."""
+def without_modules(type_name: str) -> str:
+    """Remove the module names from a type."""
     return re.sub(r"\b(?:[a-z_]+\.)+(?=\w)", "", type_name)
 
 
-def expected_types(at: int) -> dict[int, str]:
+def expected_types(checker: int) -> dict[int, str]:
     expected = {}
     for number, line in enumerate((HERE / "inferred.py").read_text().splitlines(), 1):
         if line.startswith("reveal_type("):
             alternatives = line.rpartition("  # ")[2].split(" / ")
-            expected[number] = alternatives[min(at, len(alternatives) - 1)]
+            expected[number] = alternatives[min(checker, len(alternatives) - 1)]
     return expected
 
 
@@ -74,19 +74,19 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_mypy_infers_types_along_the_pipe(cache: Path) -> None:
     types, errors = mypy("inferred.py", cache)
-    assert {line: plain(name) for line, name in types.items()} == expected_types(0)
+    assert {line: without_modules(name) for line, name in types.items()} == expected_types(0)
     assert errors == set()
 
 
-def test_mypy_refuses_wrong_steps_and_no_others(cache: Path) -> None:
+def test_mypy_reports_wrong_steps_and_no_others(cache: Path) -> None:
     assert mypy("refused.py", cache)[1] == expected_errors()
 
 
 def test_pyright_infers_types_along_the_pipe() -> None:
     types, errors = pyright("inferred.py")
-    assert {line: plain(name) for line, name in types.items()} == expected_types(1)
+    assert {line: without_modules(name) for line, name in types.items()} == expected_types(1)
     assert errors == set()
 
 
-def test_pyright_refuses_wrong_steps_and_no_others() -> None:
+def test_pyright_reports_wrong_steps_and_no_others() -> None:
     assert pyright("refused.py")[1] == expected_errors()

@@ -1,4 +1,4 @@
-"""mypy and pyright, as they are without any settings, accept the code of the README, docs and examples as it stands."""
+"""mypy and pyright, without any settings, accept the code of the README, docs and examples."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def name_of(page: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for each page, with its Python snippets under the names that they give themselves; and the examples."""
-    root = tmp_path_factory.mktemp("shown")
+def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write the Python snippets of each page to a folder, under the names they declare, and copy the examples."""
+    root = tmp_path_factory.mktemp("code")
     for page in PAGES:
         folder = root / name_of(page)
         folder.mkdir()
@@ -35,31 +35,31 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_mypy_accepts_what_is_shown(shown: Path, tmp_path: Path) -> None:
+def test_mypy_accepts_the_code_shown(code_folder: Path, tmp_path: Path) -> None:
     checked = [sys.executable, "-m", "mypy", "--no-error-summary", "--config-file", os.devnull]
     checked += ["--python-executable", sys.executable, "--cache-dir", str(tmp_path), "--ignore-missing-imports"]
     environment = {**os.environ, "MYPYPATH": str(ROOT)}
-    said = []
-    for folder in sorted(path for path in shown.iterdir() if any(path.glob("*.py"))):
+    errors = []
+    for folder in sorted(path for path in code_folder.iterdir() if any(path.glob("*.py"))):
         files = [path.name for path in sorted(folder.glob("*.py"))]
-        done = subprocess.run([*checked, *files], capture_output=True, text=True, cwd=folder, env=environment)
-        assert done.returncode in (0, 1), done.stderr
-        said += [f"{folder.name}/{line}" for line in done.stdout.splitlines() if ": error:" in line]
-    assert said == []
+        completed = subprocess.run([*checked, *files], capture_output=True, text=True, cwd=folder, env=environment)
+        assert completed.returncode in (0, 1), completed.stderr
+        errors += [f"{folder.name}/{line}" for line in completed.stdout.splitlines() if ": error:" in line]
+    assert errors == []
 
 
-def test_pyright_accepts_what_is_shown(shown: Path) -> None:
-    # Imports that are not there (an author's own package, an extra) are the page's business; a pipeline's steps are
-    # expressions whose value nobody uses, which is a warning that the author switches off once.
+def test_pyright_accepts_the_code_shown(code_folder: Path) -> None:
+    # A page may import packages that are not installed (the author's, an extra). The steps of a pipeline are
+    # expressions whose values are not used, a warning that authors disable once.
     settings = {"reportMissingImports": False, "reportUnusedExpression": False, "extraPaths": [str(ROOT)]}
-    (shown / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(shown)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=shown)
-    report = json.loads(done.stdout)
+    (code_folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(code_folder)]
+    completed = subprocess.run(command, capture_output=True, text=True, cwd=code_folder)
+    report = json.loads(completed.stdout)
     assert report["summary"]["filesAnalyzed"] > 40
-    said = [
-        f"{Path(one['file']).relative_to(shown)}:{one['range']['start']['line'] + 1}: {one['message']}"
-        for one in report["generalDiagnostics"]
-        if one["severity"] == "error"
+    errors = [
+        f"{Path(found['file']).relative_to(code_folder)}:{found['range']['start']['line'] + 1}: {found['message']}"
+        for found in report["generalDiagnostics"]
+        if found["severity"] == "error"
     ]
-    assert said == []
+    assert errors == []
