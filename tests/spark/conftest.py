@@ -1,4 +1,4 @@
-"""The tests of this folder share one Spark session with the tests of the contract."""
+"""The tests of this folder share one Spark session with all other tests on Spark."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def flags(spark_session: Any) -> list[str]:
-    """The flags that select the runner, which uses the session that all tests share."""
+    """The flags that select the runner; it uses the shared session."""
     return ["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "3"]

@@ -1,4 +1,4 @@
-"""`tidegate explain --runner spark`, and how large what is sent to Spark gets."""
+"""`tidegate explain --runner spark`, and the amount of data sent to Spark."""
 
 from __future__ import annotations
 
@@ -68,30 +68,32 @@ Side inputs
 )
 def test_explain_describes_how_spark_runs_the_plan(runner: list[str], expected: str | None, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
-    said = CliRunner().invoke(app, ["explain", str(tmp_path / "job.py"), *runner])
-    assert said.exit_code == 0, said.output
-    before, found, after = said.output.partition("\nOn Spark: ")
+    result = CliRunner().invoke(app, ["explain", str(tmp_path / "job.py"), *runner])
+    assert result.exit_code == 0, result.output
+    before, found, after = result.output.partition("\nOn Spark: ")
     assert before.startswith("Plan of")
     assert (found + after)[1:] == (expected or "")
 
 
 def closures(p: tg.Pipeline, partitions: int) -> list[int]:
-    """How many bytes travel to the tasks of each level."""
+    """The number of bytes sent to the tasks of each level."""
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
-    bare = without_values(planned)
+    planned_without_values = without_values(planned)
     levels = assign_levels(planned)
     inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
-    spec = TaskSpec(bare, levels, numbered_edges(bare), inputs, partitions, None, None, False)
+    spec = TaskSpec(
+        planned_without_values, levels, numbered_edges(planned_without_values), inputs, partitions, None, None, False
+    )
     return [len(pickle.dumps(spec.of_level(level), 5)) for level in range(levels.count)]
 
 
 def test_ten_nested_diamonds_stay_small() -> None:
     p = tg.Pipeline()
-    made: Any = p | tg.Create(range(10)) | tg.Map(lambda x: (x, x))
+    pairs: Any = p | tg.Create(range(10)) | tg.Map(lambda x: (x, x))
     for depth in range(10):
-        left = made | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.MapTuple(lambda k, v: (k, v))
-        right = made | f"right {depth}" >> tg.MapTuple(lambda k, v: (k, v))
-        made = (left, right) | f"both {depth}" >> tg.Flatten() | f"meet {depth}" >> tg.CombinePerKey(max)
+        left = pairs | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.MapTuple(lambda k, v: (k, v))
+        right = pairs | f"right {depth}" >> tg.MapTuple(lambda k, v: (k, v))
+        pairs = (left, right) | f"both {depth}" >> tg.Flatten() | f"meet {depth}" >> tg.CombinePerKey(max)
     assert sum(closures(p, 8)) < 1_000_000
 
 

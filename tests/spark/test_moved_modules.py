@@ -18,7 +18,7 @@ ARCHIVE = Path(__file__).parents[1] / "streaming" / "fixtures" / "flat-modules.t
 def test_a_pipeline_compiled_before_modules_moved_runs(flags: list[str], tmp_path: Path) -> None:
     with tarfile.open(ARCHIVE) as archive:
         archive.extract("jobs/sinks.json", tmp_path, filter="data")
-    # Its files have relative names, and the workers of the session that tests share are elsewhere.
+    # Its files have relative names, and the workers of the shared session have another working directory.
     small = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={SMALL_JVM}"]
     settings = [part for setting in small for part in ("--spark_conf", setting)]
     call = "import sys; from tidegate.cli import main; sys.exit(main())"

@@ -20,7 +20,7 @@ def divide(x: int) -> float:
     return 1 / (x - 50)
 
 
-def test_an_error_in_the_authors_code_names_step_line_and_element(flags: list[str]) -> None:
+def test_an_error_in_author_code_names_step_line_and_element(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | tg.Create(range(100)) | "boom" >> tg.Map(divide)
     with pytest.raises(UserCodeError) as caught:
@@ -36,7 +36,7 @@ def test_an_error_in_the_authors_code_names_step_line_and_element(flags: list[st
     assert str(Path(tg.__file__).parent) + os.sep not in note
 
 
-def test_an_error_after_a_shuffle_is_the_authors_own(flags: list[str]) -> None:
+def test_an_error_after_a_shuffle_is_that_of_the_author_code(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     grouped = p | tg.Create(range(100)) | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey()
     _ = grouped | "boom" >> tg.MapTuple(lambda key, values: [][key])
@@ -59,10 +59,10 @@ def test_a_key_without_an_encoding_is_refused(flags: list[str]) -> None:
         p.run()
 
 
-def test_an_element_that_cannot_be_pickled_names_the_step_that_emitted_it(flags: list[str]) -> None:
+def test_the_error_of_an_element_that_cannot_be_pickled_names_the_step_that_emitted_it(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
-    made = p | tg.Create(range(3)) | "open" >> tg.Map(lambda x: (x, open("/dev/null")))  # noqa: SIM115
-    _ = made | tg.GroupByKey() | tg.Map(print)
+    elements = p | tg.Create(range(3)) | "open" >> tg.Map(lambda x: (x, open("/dev/null")))  # noqa: SIM115
+    _ = elements | tg.GroupByKey() | tg.Map(print)
     with pytest.raises(tg.PicklingError, match=r"can't be sent between steps.*\n  in step 'open'"):
         p.run()
 
@@ -75,7 +75,7 @@ class Broken(SimpleSource[int]):
         yield from ()
 
 
-def test_an_error_while_splits_are_listed_names_the_step(flags: list[str]) -> None:
+def test_an_error_while_listing_splits_names_the_step(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | "look" >> tg.Read(Broken()) | tg.Map(print)
     with pytest.raises(UserCodeError, match="the disk is gone") as caught:
@@ -94,14 +94,14 @@ def test_features_of_unbounded_pipelines_are_refused_by_name() -> None:
         p.run()
 
 
-def test_the_last_error_in_a_message_of_sparks_is_raised() -> None:
+def test_the_last_error_in_a_message_of_spark_is_raised() -> None:
     first, last = worker_failure(ValueError("first")), worker_failure(KeyEncodingError("last"))
     found = error_in(f"Job aborted\n{first}\nCaused by:\n{last}\n at java.lang.Thread")
     assert type(found) is KeyEncodingError
     assert str(found) == "last"
 
 
-def test_an_error_of_sparks_own_is_reported_without_the_jvms_trace() -> None:
+def test_an_error_of_spark_itself_is_reported_without_the_jvms_trace() -> None:
     with pytest.raises(RunError) as caught, translated_errors():
         raise RuntimeError("executor lost\n\tat org.apache.Spark\nDriver stacktrace:\n\tat java.lang.Thread")
     assert str(caught.value) == "Spark could not finish the run: executor lost"
@@ -126,19 +126,21 @@ def test_an_error_of_a_class_unknown_to_the_driver_is_reported_as_text(monkeypat
             "gone"
         )
     except UserCodeError as error:
-        told = str(worker_failure(error))
+        text = str(worker_failure(error))
     monkeypatch.delitem(globals(), "Elsewhere")
-    found = error_in(told)
+    found = error_in(text)
     assert isinstance(found, UserCodeError)
     assert (found.step, found.element) == ("x", "7")
     assert str(found.__cause__) == "Elsewhere: gone"
 
 
-def test_recomputed_rows_that_differ_are_blamed_on_code_that_is_not_deterministic() -> None:
-    said = "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
-    said += "stage failure: A shuffle map stage with indeterminate output was failed and retried."
+def test_recomputed_rows_that_differ_are_attributed_to_nondeterministic_code() -> None:
+    message = (
+        "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
+    )
+    message += "stage failure: A shuffle map stage with indeterminate output was failed and retried."
     with pytest.raises(RunError) as caught, translated_errors():
-        raise RuntimeError(said)
+        raise RuntimeError(message)
     first, second = str(caught.value).split("\n")
     assert "some code of the pipeline is not deterministic (clocks, random numbers" in first
     assert second.startswith("Spark says: Job aborted due to stage failure: A shuffle map stage with")

@@ -22,7 +22,7 @@ LEAST = "it needs Java 17 or newer"
 
 
 @pytest.mark.parametrize(
-    ("package", "version", "said"),
+    ("package", "version", "message"),
     [
         ("pyspark", "4.0.1", "PySpark 4.0.1 lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"),
         ("pyspark", "3.5.7", "PySpark 3.5.7 lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"),
@@ -32,17 +32,17 @@ LEAST = "it needs Java 17 or newer"
         ("pandas", "", "pandas is not installed: pip install 'tidegate[spark]'"),
     ],
 )
-def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install(
-    package: str, version: str, said: str, monkeypatch: pytest.MonkeyPatch
+def test_the_error_of_a_missing_or_incompatible_package_says_what_to_install(
+    package: str, version: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: version if name == package else installed(name))
-    assert said in session.missing(java=False)
+    assert message in session.missing(java=False)
     with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
         session.require_installed(java=False)
 
 
-def test_packages_that_connect_needs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_missing_packages_for_connect_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: "" if name == "grpcio" else installed(name))
     with pytest.raises(UnsupportedError, match=r"grpcio is not installed: pip install 'tidegate\[connect\]'"):
@@ -50,7 +50,7 @@ def test_packages_that_connect_needs_are_named(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (
             {"spark_remote": "sc://127.0.0.1:{closed}/;user_id=x"},
@@ -67,7 +67,7 @@ def test_packages_that_connect_needs_are_named(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_addresses_and_interpreters_that_do_not_exist_are_refused_before_spark_starts(
-    options: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacks = session.missing()
     if lacks:
@@ -80,7 +80,7 @@ def test_addresses_and_interpreters_that_do_not_exist_are_refused_before_spark_s
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
-    with pytest.raises(OptionsError, match=said):
+    with pytest.raises(OptionsError, match=message):
         session.get_session(SparkOptions(**{name: text.replace("{closed}", port) for name, text in options.items()}))
 
 
@@ -95,8 +95,8 @@ def test_sparks_error_about_a_flag_is_reported_without_a_trace(tmp_path: Path) -
     command = [sys.executable, "-m", "tidegate", "run", str(script), "--runner", "spark", "--spark_master", "nonsense"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    said, error = [line for line in done.stderr.splitlines() if line][-2:]
-    assert "Master must either be yarn or start with spark, k8s, or local" in said
+    note, error = [line for line in done.stderr.splitlines() if line][-2:]
+    assert "Master must either be yarn or start with spark, k8s, or local" in note
     assert error.startswith(
         "error: Spark does not start with --spark_master nonsense and its settings: its Java process has ended"
     )
@@ -113,7 +113,7 @@ def test_a_package_that_spark_submit_provides_has_a_version_although_it_is_not_i
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ('openjdk version "11.0.2" 2019-01-15', f"{LEAST}, and .*/java is version 11: set JAVA_HOME to a newer"),
         ('java version "1.8.0_291"', f"{LEAST}, and .*/java is version 1: "),
@@ -123,7 +123,7 @@ def test_a_package_that_spark_submit_provides_has_a_version_although_it_is_not_i
     ids=["11", "8", "none", "21"],
 )
 def test_doctor_and_run_report_a_java_that_is_missing_or_too_old(
-    answer: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: str | None, message: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
     if answer is not None:
@@ -132,12 +132,12 @@ def test_doctor_and_run_report_a_java_that_is_missing_or_too_old(
         java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     doctor = CliRunner().invoke(app, ["doctor"]).output
-    if said is None:
+    if message is None:
         assert LEAST not in doctor
         return
     (line,) = [line for line in doctor.splitlines() if line.strip().startswith("spark ") and "ready" in line]
     for text in (line, "; ".join(session.missing())):
-        with pytest.raises(AssertionError, match=said):
+        with pytest.raises(AssertionError, match=message):
             raise AssertionError(text)
 
 
@@ -183,11 +183,11 @@ print(os.path.exists(folder))
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no Unix sockets that Java opens")
 def test_workers_of_our_session_use_sockets_that_only_this_user_can_open(tmp_path: Path) -> None:
-    given = [sys.executable, "-c", SOCKETS, str(tmp_path / "out")]
-    told = subprocess.run(given, capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert told.stdout.splitlines() == ["0o700 True", "False"]
+    command = [sys.executable, "-c", SOCKETS, str(tmp_path / "out")]
+    completed = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert completed.stdout.splitlines() == ["0o700 True", "False"]
     assert "".join(path.read_text() for path in tmp_path.glob("out*")) == "5\n"
-    assert told.stderr == ""
+    assert completed.stderr == ""
 
 
 def test_a_temporary_folder_whose_path_is_too_long_for_sockets_leaves_the_settings_unchanged(
@@ -196,6 +196,6 @@ def test_a_temporary_folder_whose_path_is_too_long_for_sockets_leaves_the_settin
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    given = {"spark.ui.enabled": "false"}
-    assert session._with_unix_sockets(given) == given
+    settings = {"spark.ui.enabled": "false"}
+    assert session._with_unix_sockets(settings) == settings
     assert list(long.iterdir()) == []

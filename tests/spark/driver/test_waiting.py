@@ -25,7 +25,7 @@ from tidegate.sdk.runner import PipelineState
 
 
 def waiting_for(pipe: Path, *, at: int) -> Callable[[int], int]:
-    """A step that waits at one element until somebody opens the pipe."""
+    """A function that waits at the element `at` until the pipe is opened."""
     path = str(pipe)
 
     def wait(n: int) -> int:
@@ -43,16 +43,16 @@ def test_cancelling_the_job_group_cancels_the_run_and_leaves_no_output(
     os.mkfifo(tmp_path / "pipe")
     os.mkfifo(tmp_path / "begun")
     context = spark_session.sparkContext
-    begun = str(tmp_path / "begun")
+    started = str(tmp_path / "begun")
 
     def begin(n: int) -> int:
         if n == 0:
-            with open(begun, "wb"):
+            with open(started, "wb"):
                 pass
         return n
 
     def cancel() -> None:
-        with open(begun, "rb"):
+        with open(started, "rb"):
             pass
         context.cancelJobGroup("mine")
 
@@ -62,8 +62,8 @@ def test_cancelling_the_job_group_cancels_the_run_and_leaves_no_output(
     context.setLocalProperty("spark.job.interruptOnCancel", "true")
     try:
         p = tg.Pipeline(options=flags)
-        made = p | tg.Create(range(6)) | tg.Map(begin) | tg.Map(waiting_for(tmp_path / "pipe", at=0))
-        _ = made | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "written" / "out"))
+        elements = p | tg.Create(range(6)) | tg.Map(begin) | tg.Map(waiting_for(tmp_path / "pipe", at=0))
+        _ = elements | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "written" / "out"))
         result = p.run()
     finally:
         for name in ("spark.jobGroup.id", "spark.job.interruptOnCancel"):
@@ -79,14 +79,14 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_running(
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     runner = SparkRunner()
-    seen: list[MetricCells] = []
-    runner.watch = seen.append
+    counts: list[MetricCells] = []
+    runner.watch = counts.append
     counted: list[int] = []
 
     def look(_: str) -> None:
-        if not seen:  # the session starts
+        if not counts:  # no session yet
             return
-        n = seen[0].counters.get(MetricKey("step", ENGINE, "elements_out"), 0)
+        n = counts[0].counters.get(MetricKey("step", ENGINE, "elements_out"), 0)
         if n and not counted:
             counted.append(n)
             with open(tmp_path / "pipe", "wb"):
@@ -99,13 +99,13 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_running(
     assert counted[0] in (100, 200)
     (found,) = result.metrics().query("elements_out", step="step")
     assert found.value == 300
-    assert seen[0].counters == {each.key: each.value for each in result.metrics().all()}
+    assert counts[0].counters == {each.key: each.value for each in result.metrics().all()}
 
 
 def test_each_stall_is_reported_once_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     now = [100.0]
-    monkeypatch.setattr(progress, "notify", said.append)
+    monkeypatch.setattr(progress, "notify", messages.append)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     stalls = progress._StallDetector()
     steps: list[tuple[tuple[int, int, int], int | None]] = [
@@ -118,7 +118,7 @@ def test_each_stall_is_reported_once_with_its_cause(monkeypatch: pytest.MonkeyPa
         stalls.observe(done, tasks, active)
         stalls.report_if_stalled(lambda executors=executors: executors)  # type: ignore[misc]
         now[0] += 6
-    none, one, unknown = said
+    none, one, unknown = messages
     assert none.startswith("waiting for Spark to run one of 3 tasks: no executor has joined the session. The cluster's")
     assert one == "waiting for Spark to run one of 2 tasks: the executor is busy with other jobs"
     assert unknown == "waiting for Spark to run one of 1 tasks: its executors are busy, or there are none"
@@ -157,7 +157,7 @@ def pipeline(options):
 """
 
 
-def test_a_run_without_executors_says_so_and_ends_quietly_at_sigterm(tmp_path: Path) -> None:
+def test_a_run_without_executors_reports_it_and_ends_quietly_at_sigterm(tmp_path: Path) -> None:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
@@ -185,9 +185,9 @@ def test_a_run_without_executors_says_so_and_ends_quietly_at_sigterm(tmp_path: P
                     run.send_signal(signal.SIGTERM)
     finally:
         master.stop()
-    told = "".join(lines)
-    assert "waiting for Spark to run one of 1 tasks: no executor has joined the session" in told
-    assert "Traceback" not in told
-    assert "py4j" not in told
-    assert told.endswith("Terminated!\n")
+    output = "".join(lines)
+    assert "waiting for Spark to run one of 1 tasks: no executor has joined the session" in output
+    assert "Traceback" not in output
+    assert "py4j" not in output
+    assert output.endswith("Terminated!\n")
     assert run.returncode == 128 + signal.SIGTERM

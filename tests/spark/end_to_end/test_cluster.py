@@ -1,7 +1,7 @@
-"""A standalone cluster: a master and two workers with hosts of their own, whose Python has no Tidegate.
+"""A standalone cluster: a master and two workers on different hosts, whose Python has no Tidegate.
 
-Executors die by SIGKILL in each stage, from inside the author's code, once: what comes out is right and complete. A
-task's first attempt waits for the copy that Spark starts of it, and both write.
+In each stage, author code kills its executor by SIGKILL once, and the output is still correct and complete. In the
+test of speculation, the first attempt of a task waits for the copy that Spark starts, and both write.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def written(folder: Path) -> list[str]:
-    """The lines of a folder's files, sorted. There is nothing else in it, and no file twice."""
+    """The sorted lines of the files in a folder; checks that it contains nothing else, and no file twice."""
     paths = sorted(folder.iterdir())
     assert [path.name for path in paths] == [f"out-{n:05d}-of-{len(paths):05d}" for n in range(len(paths))]
     return sorted(line for path in paths for line in path.read_text().splitlines())
@@ -142,7 +142,7 @@ for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("
 SUMS = sorted(f"{key} {sum(x for x in range(4000) if x % 5 == key)}" for key in range(5))
 
 
-def test_workers_without_tidegate_are_sent_it_and_any_executor_may_die(
+def test_tidegate_is_sent_to_workers_without_it_and_any_executor_may_die(
     cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     kills = request.config.getoption("--spark-kills")
@@ -266,7 +266,7 @@ pathlib.Path(folder, "told").write_text(f"{own} {freed > 2 << 20} {left}")
 '''
 
 
-def test_executors_that_join_after_a_run_work_for_the_next_one_and_for_the_author(
+def test_executors_that_join_after_a_run_work_for_the_next_run_and_for_the_authors_job(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     cluster.submit(LATER, tmp_path)

@@ -1,4 +1,4 @@
-"""The Spark runner over Spark Connect, against a server that the tests start: results, errors, files, metrics."""
+"""The Spark runner over Spark Connect, with a server started by the tests: results, errors, files, metrics."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def test_windows_groups_and_side_inputs_work_over_connect(remote: list[str]) -> 
         timed = values | tg.Map(lambda x, total: tg.TimestampedValue((x % 3, total), x), total)
         return {"it": timed | tg.WindowInto(tg.FixedWindows(50)) | tg.CombinePerKey(len)}
 
-    found, wanted = (collect(build, options=options) for options in (remote, None))
-    assert sorted(found.values("it")) == sorted(wanted.values("it"))
-    assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+    found, expected = (collect(build, options=options) for options in (remote, None))
+    assert sorted(found.values("it")) == sorted(expected.values("it"))
+    assert list(found.result.metrics().all()) == list(expected.result.metrics().all())
 
 
-def test_large_created_values_travel_as_rows_over_connect(remote: list[str], tmp_path: Path) -> None:
+def test_large_created_values_are_sent_as_rows_over_connect(remote: list[str], tmp_path: Path) -> None:
     with tg.Pipeline(options=remote) as p:
         pairs = p | tg.Create([(i % 10, "x" * 30) for i in range(100_000)])
         _ = pairs | tg.CombinePerKey(len) | tg.Map(repr) | tg.io.WriteToText(str(tmp_path / "out"))
@@ -61,7 +61,7 @@ def test_large_created_values_travel_as_rows_over_connect(remote: list[str], tmp
     assert sorted(lines) == [f"({key}, 10000)" for key in range(10)]
 
 
-def test_the_authors_error_arrives_over_connect(remote: list[str]) -> None:
+def test_an_error_in_author_code_is_raised_over_connect(remote: list[str]) -> None:
     p = tg.Pipeline(options=remote)
     _ = p | tg.Create(range(100)) | "boom" >> tg.Map(lambda x: 1 / (x - 50))
     with pytest.raises(UserCodeError) as caught:
@@ -72,11 +72,13 @@ def test_the_authors_error_arrives_over_connect(remote: list[str]) -> None:
 
 def test_edge_cases_of_the_semantics_hold_over_connect(remote: list[str]) -> None:
     flags = dict(zip((flag.removeprefix("--") for flag in remote[::2]), remote[1::2], strict=True))
-    ran = bounded("spark", IN_ORDER, flags)
-    assert {name: ran.of_key for name, ran in ran.items()} == {case.name: list(case.expected) for case in IN_ORDER}
+    result = bounded("spark", IN_ORDER, flags)
+    assert {name: result.of_key for name, result in result.items()} == {
+        case.name: list(case.expected) for case in IN_ORDER
+    }
 
 
-def test_large_side_inputs_and_large_functions_travel_as_artifacts(remote: list[str]) -> None:
+def test_large_side_inputs_and_large_functions_are_sent_as_artifacts(remote: list[str]) -> None:
     ballast = bytes(range(256)) * 20_000
 
     def build(p: tg.Pipeline) -> dict[str, Any]:
@@ -88,9 +90,9 @@ def test_large_side_inputs_and_large_functions_travel_as_artifacts(remote: list[
         )
         return {"it": found, "all": found | "count" >> tg.Map(lambda x, all: (x[0], len(all)), tg.AsList(pairs))}
 
-    found, wanted = (collect(build, options=options) for options in (remote, None))
+    found, expected = (collect(build, options=options) for options in (remote, None))
     for name in ("it", "all"):
-        assert sorted(found.values(name)) == sorted(wanted.values(name))
+        assert sorted(found.values(name)) == sorted(expected.values(name))
 
 
 def test_dataframes_are_read_and_returned_over_connect(remote: list[str], tmp_path: Path) -> None:
@@ -107,9 +109,9 @@ def test_dataframes_are_read_and_returned_over_connect(remote: list[str], tmp_pa
             more = p | "more" >> tg.io.ReadFromSpark(spark.range(100, 104, 1, 1))
             _ = more | "as they are" >> tg.ToDataFrame("id bigint")
         assert sorted(row.id for row in p.result.dataframe("as they are").collect()) == [100, 101, 102, 103]
-        wanted = [(key, sum(range(key, 100, 3))) for key in range(3)]
+        expected = [(key, sum(range(key, 100, 3))) for key in range(3)]
         for frame in (p.result.dataframe("totals"), spark.read.parquet(str(tmp_path / "out"))):
-            assert sorted(map(tuple, frame.collect())) == wanted
+            assert sorted(map(tuple, frame.collect())) == expected
     finally:
         spark.stop()
 

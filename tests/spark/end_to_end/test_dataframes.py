@@ -1,4 +1,4 @@
-"""DataFrames and tables: a pipeline in the middle of a Spark job."""
+"""DataFrames and tables: a pipeline inside a Spark job."""
 
 from __future__ import annotations
 
@@ -184,16 +184,16 @@ def test_a_declared_schema_is_applied_to_tuples(flags: list[str]) -> None:
     assert (p.result.dataframe("b").count(), p.result.dataframe("b").columns) == (0, ["n", "m"])
 
 
-def test_a_dataframe_is_computed_once_however_often_it_is_used(flags: list[str], tmp_path: Path) -> None:
+def test_a_dataframe_that_is_used_repeatedly_is_computed_once(flags: list[str], tmp_path: Path) -> None:
     log = tmp_path / "log"
 
-    def noted(n: int) -> Any:
+    def log_and_pair(n: int) -> Any:
         with log.open("a") as file:
             file.write("x")
         return tg.Row(n=n)
 
     with tg.Pipeline(options=flags) as p:
-        _ = p | tg.Create(range(10)) | tg.Map(noted) | "rows" >> tg.ToDataFrame()
+        _ = p | tg.Create(range(10)) | tg.Map(log_and_pair) | "rows" >> tg.ToDataFrame()
     frame = p.result.dataframe("rows")
     assert [frame.count(), frame.agg({"n": "sum"}).first()[0]] == [10, 45]
     assert log.read_text() == "x" * 10
@@ -226,19 +226,19 @@ class Odd(NamedTuple):
 
 
 @pytest.mark.parametrize(
-    ("hint", "said"),
+    ("hint", "message"),
     [(int, "takes elements with named fields .*, not int"), (Odd, "no column can hold the field 'thing' of Odd")],
     ids=["no fields", "no column"],
 )
-def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: str) -> None:
+def test_elements_that_no_column_can_contain_are_refused_when_the_pipeline_is_built(hint: Any, message: str) -> None:
     p = tg.Pipeline()
-    made = p | tg.Create([1]) | tg.Map(lambda x: x).with_output_types(hint)
-    with pytest.raises(BuildError, match=said):
-        _ = made | tg.ToDataFrame()
+    elements = p | tg.Create([1]) | tg.Map(lambda x: x).with_output_types(hint)
+    with pytest.raises(BuildError, match=message):
+        _ = elements | tg.ToDataFrame()
 
 
 @pytest.mark.parametrize(
-    ("elements", "schema", "said"),
+    ("elements", "schema", "message"),
     [
         ([{"a": 1}, {"a": "x"}], None, "don't fit one table"),
         ([(1, "x"), (2, 3)], "a int, b string", "field 'b': 3 is not of type string"),
@@ -252,17 +252,17 @@ def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: s
     ids=["two types", "misfit", "stranger", "too long", "object", "no fields", "no schema", "nothing"],
 )
 def test_elements_that_do_not_fit_the_schema_are_reported_with_step_field_and_value(
-    elements: list[Any], schema: str | None, said: str, flags: list[str]
+    elements: list[Any], schema: str | None, message: str, flags: list[str]
 ) -> None:
     p = tg.Pipeline(options=flags)
-    made = p | tg.Create(elements) | tg.Map(lambda x: x).with_output_types(Any)
-    _ = made | "rows" >> tg.ToDataFrame(schema)
-    with pytest.raises(RunError, match=said) as caught:
+    typed = p | tg.Create(elements) | tg.Map(lambda x: x).with_output_types(Any)
+    _ = typed | "rows" >> tg.ToDataFrame(schema)
+    with pytest.raises(RunError, match=message) as caught:
         p.run()
     assert "in step 'rows', applied at" in str(caught.value)
 
 
-def test_values_become_what_arrow_holds() -> None:
+def test_values_are_converted_to_the_types_of_the_columns() -> None:
     import pyarrow as pa
 
     from tidegate.transforms.rows.dataframes import FrameSink
@@ -280,7 +280,7 @@ def test_values_become_what_arrow_holds() -> None:
     assert fields_of([tg.Row(x=1), tg.Row(y=2)], None) == {"x": [1, None], "y": [None, 2]}
 
 
-# -- what columns become that nobody has said
+# -- types of columns that are not declared
 
 
 EVERY_KIND = """SELECT CAST(1.50 AS decimal(10,2)) AS price, CAST(1 AS tinyint) AS b, CAST(2 AS smallint) AS s,
@@ -293,11 +293,11 @@ EVERY_KIND = """SELECT CAST(1.50 AS decimal(10,2)) AS price, CAST(1 AS tinyint) 
     map('k', array(named_struct('n', CAST(7 AS smallint)))) AS nested, array(CAST(NULL AS date)) AS days"""
 
 
-def the_same(row: Any) -> Any:
+def unchanged(row: Any) -> Any:
     return row
 
 
-def made_anew(row: Any) -> Any:
+def rebuilt(row: Any) -> Any:
     return tg.Row(**row.as_dict())
 
 
@@ -309,21 +309,21 @@ def through_a_group(rows: Any) -> Any:
     return rows | tg.Map(lambda row: (row.i, row)) | tg.GroupByKey() | tg.FlatMap(lambda pair: pair[1])
 
 
-@pytest.mark.parametrize("way", [the_same, made_anew, in_a_dict], ids=["the same", "a new Row", "a dict"])
+@pytest.mark.parametrize("way", [unchanged, rebuilt, in_a_dict], ids=["the same", "a new Row", "a dict"])
 def test_columns_of_a_dataframe_that_was_read_keep_their_types(way: Any, flags: list[str], spark: Any) -> None:
     frame = spark.sql(f"{EVERY_KIND} UNION ALL {EVERY_KIND}")
     with tg.Pipeline(options=flags) as p:
         rows = through_a_group(p | tg.io.ReadFromSpark(frame))
         _ = rows | tg.Map(way).with_output_types(Any) | "rows" >> tg.ToDataFrame()
-    made = p.result.dataframe("rows")
+    frame = p.result.dataframe("rows")
     types = [(field.name, field.dataType) for field in frame.schema]
-    assert [(field.name, field.dataType) for field in made.schema] == [(n, _nullable(kind)) for n, kind in types]
-    assert list(map(repr, made.collect())) == list(map(repr, frame.collect()))
-    made.unpersist()
+    assert [(field.name, field.dataType) for field in frame.schema] == [(n, _nullable(kind)) for n, kind in types]
+    assert list(map(repr, frame.collect())) == list(map(repr, frame.collect()))
+    frame.unpersist()
 
 
 def _nullable(kind: Any) -> Any:
-    """A type as a DataFrame has it whose values might be missing anywhere."""
+    """Make all parts of a type nullable."""
     return type(kind).fromDDL(kind.simpleString()) if kind.typeName() in ("struct", "array", "map") else kind
 
 
@@ -334,35 +334,35 @@ def test_inferred_columns_are_wide_enough_for_later_runs(flags: list[str]) -> No
             "parts": [{"fee": decimal.Decimal("0.1")}], "fine": decimal.Decimal("1e-20"),
         }  # fmt: skip
         _ = p | tg.Create([value]) | "rows" >> tg.ToDataFrame()
-    made = p.result.dataframe("rows")
-    assert [(field.name, field.dataType.simpleString()) for field in made.schema] == [
+    frame = p.result.dataframe("rows")
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
         ("n", "bigint"), ("x", "double"), ("price", "decimal(38,18)"), ("none", "string"), ("nones", "array<string>"),
         ("parts", "array<struct<fee:decimal(38,18)>>"), ("fine", "decimal(38,20)"),
     ]  # fmt: skip
-    (row,) = made.collect()
+    (row,) = frame.collect()
     assert (row.price, row.fine, row.parts[0].fee) == (value["price"], value["fine"], decimal.Decimal("0.1"))
-    made.unpersist()
+    frame.unpersist()
 
 
-def test_a_column_whose_values_no_longer_fit_its_type_becomes_wide(flags: list[str], spark: Any) -> None:
+def test_a_column_whose_values_no_longer_fit_its_type_gets_a_wider_type(flags: list[str], spark: Any) -> None:
     frame = spark.sql("""SELECT CAST(id AS tinyint) AS b, CAST(id AS float) AS f, CAST(id AS decimal(4,2)) AS price,
         DATE'2024-02-29' AS day, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS local, CAST(id AS int) AS kept
         FROM range(50)""")
-    at = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
+    time = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
 
     def changed(row: Any) -> Any:
-        return tg.Row(b=row.b * 100, f=row.f + 0.1, price=row.price * 10, day=at, local=at, kept=row.kept)
+        return tg.Row(b=row.b * 100, f=row.f + 0.1, price=row.price * 10, day=time, local=time, kept=row.kept)
 
     with tg.Pipeline(options=flags) as p:
         _ = p | tg.io.ReadFromSpark(frame) | tg.Map(changed) | "rows" >> tg.ToDataFrame()
-    made = p.result.dataframe("rows")
-    assert [(field.name, field.dataType.simpleString()) for field in made.schema] == [
+    frame = p.result.dataframe("rows")
+    assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
         ("b", "bigint"), ("f", "double"), ("price", "decimal(38,18)"), ("day", "timestamp"), ("local", "timestamp"),
         ("kept", "int"),
     ]  # fmt: skip
-    found = {row.kept: row for row in made.collect()}
+    found = {row.kept: row for row in frame.collect()}
     assert (found[49].b, found[49].f, found[49].price) == (4900, 49.1, decimal.Decimal(490))
-    made.unpersist()
+    frame.unpersist()
 
 
 def test_a_column_with_different_types_in_two_dataframes_inherits_neither(flags: list[str], spark: Any) -> None:
@@ -388,10 +388,10 @@ def test_columns_keep_the_length_of_a_string_type_if_all_values_fit(
     with tg.Pipeline(options=flags) as p:
         rows = p | tg.io.ReadFromSpark("short")
         longer = rows | tg.Map(lambda row: tg.Row(code=row.code, name=row.name, note=row.note * 2))
-        where = {"path": str(tmp_path / "out")}
-        _ = longer | tg.io.WriteToSpark("short_again", format="parquet", table=True, options=where)
-    shown = {row.col_name: row.data_type for row in spark.sql("DESCRIBE short_again").collect()}
-    assert shown == {"code": "char(2)", "name": "varchar(5)", "note": "string"}
+        options = {"path": str(tmp_path / "out")}
+        _ = longer | tg.io.WriteToSpark("short_again", format="parquet", table=True, options=options)
+    types = {row.col_name: row.data_type for row in spark.sql("DESCRIBE short_again").collect()}
+    assert types == {"code": "char(2)", "name": "varchar(5)", "note": "string"}
     assert sorted(spark.table("short_again").collect()) == [("ab", "tea", "hothot"), ("cd", None, "coldcold")]
 
 
@@ -422,11 +422,11 @@ def test_files_are_written_by_sparks_writers(flags: list[str], spark: Any, tmp_p
 def test_a_table_is_written_and_read_again(
     flags: list[str], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    where = {"path": str(tmp_path / "sales")}
+    options = {"path": str(tmp_path / "sales")}
     with tg.Pipeline(options=flags) as p:
         rows = p | tg.Create([("a", 1.5), ("b", 2.5)])
         _ = rows | tg.io.WriteToSpark(
-            "sales_written", format="parquet", table=True, options=where, schema="name string, amount double"
+            "sales_written", format="parquet", table=True, options=options, schema="name string, amount double"
         )
     found = collect(lambda p: {"it": p | tg.io.ReadFromSpark("sales_written")}, options=flags)
     assert sorted(found.values("it")) == [("a", 1.5), ("b", 2.5)]
@@ -441,11 +441,11 @@ def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) 
     assert not (tmp_path / "out").exists()
 
 
-# -- what is refused
+# -- refused pipelines
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda p: p | tg.io.ReadFromSpark([1]), "takes a Spark DataFrame or RDD, or a table's name"),
         (lambda p: p | tg.io.ReadFromSpark(" "), "the table's name is empty"),
@@ -458,19 +458,19 @@ def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) 
     ],
     ids=["no frame", "no name", "columns", "twice", "mode", "no table", "partitions", "elements"],
 )
-def test_pipelines_that_can_not_work_are_refused_when_built(build: Any, said: str) -> None:
-    with pytest.raises(BuildError, match=said):
+def test_pipelines_that_cannot_work_are_refused_when_built(build: Any, message: str) -> None:
+    with pytest.raises(BuildError, match=message):
         build(tg.Pipeline())
 
 
-def test_columns_that_can_not_be_fields_are_refused_with_what_to_do(spark: Any) -> None:
+def test_columns_that_cannot_be_fields_are_refused_with_what_to_do(spark: Any) -> None:
     with pytest.raises(BuildError, match=r"the column '_1' can't be a field of a Row: rename it .* as_dicts=True"):
         _ = tg.Pipeline() | tg.io.ReadFromSpark(spark.range(3).toDF("_1"))
     with pytest.raises(BuildError, match=r"has no column 'x', but id"):
         _ = tg.Pipeline() | tg.io.ReadFromSpark(spark.range(3), columns=["x"])
 
 
-def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
+def test_other_runners_refuse_dataframes_by_the_name_of_the_step(spark: Any, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.io.ReadFromSpark("t") | tg.Map(print)
     with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames, tables and RDDs: use --runner"):
@@ -488,23 +488,23 @@ def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
         p.run().dataframe("x")
 
 
-def test_a_dataframe_does_not_leave_its_process(
+def test_a_compiled_pipeline_with_a_dataframe_cannot_run_in_another_process(
     spark: Any, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | tg.io.ReadFromSpark(spark.range(3)) | tg.Map(print)
     (tmp_path / "job.json").write_text(dump(p.sealed(values=True)))
     monkeypatch.setattr("tidegate.io.spark._handles", {})  # as in another process
-    said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
-    assert said.exit_code == 2
-    assert "the DataFrame exists only in the process in which the pipeline was built" in said.output
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
+    assert result.exit_code == 2
+    assert "the DataFrame exists only in the process in which the pipeline was built" in result.output
 
 
-# -- many of them
+# -- many DataFrames
 
 
 def jobs_of(spark: Any, p: tg.Pipeline) -> tuple[tg.PipelineResult, list[list[int]]]:
-    """Run a pipeline; the numbers of tasks of the stages of each of its jobs."""
+    """Run a pipeline, and return for each of its jobs the numbers of tasks of the stages."""
     context = spark.sparkContext
     tracker = context.statusTracker()
     group = f"counted-{uuid.uuid4()}"
@@ -526,10 +526,10 @@ def test_all_returned_dataframes_are_computed_in_one_action(flags: list[str], sp
     result, jobs = jobs_of(spark, p)
     assert len(jobs) == 2
     for n in range(12):
-        made = result.dataframe(f"frame {n}")
-        assert sorted(row.x for row in made.collect()) == [x * n for x in range(7)]
-        assert made.is_cached
-        made.unpersist()
+        frame = result.dataframe(f"frame {n}")
+        assert sorted(row.x for row in frame.collect()) == [x * n for x in range(7)]
+        assert frame.is_cached
+        frame.unpersist()
 
 
 def test_an_error_while_columns_are_computed_names_the_step_and_leaves_no_output(
@@ -556,9 +556,9 @@ def test_dataframes_of_one_schema_are_read_by_one_stage(flags: list[str], spark:
     result, jobs = jobs_of(spark, p)
     assert len(jobs[0]) == 1
     for n in range(12):
-        made = result.dataframe(f"frame {n}")
-        assert sorted(row.id for row in made.collect()) == list(range(10 * n, 10 * n + 10))
-        made.unpersist()
+        frame = result.dataframe(f"frame {n}")
+        assert sorted(row.id for row in frame.collect()) == list(range(10 * n, 10 * n + 10))
+        frame.unpersist()
 
 
 @pytest.mark.parametrize("spread", [lambda f: f, lambda f: f.coalesce(1), lambda f: f.repartition(3, "id")],
@@ -595,7 +595,7 @@ def test_dataframes_of_equal_and_different_schemas_keep_their_elements_separate(
     assert sorted(found.values("beside")) == [(x, [], 500) for x in (2000, 2001, 2002)]
 
 
-def test_rdds_and_dataframes_of_bytes_are_read_each_in_its_own_way(flags: list[str], spark: Any) -> None:
+def test_rdds_and_dataframes_of_bytes_are_both_read(flags: list[str], spark: Any) -> None:
     rdds = [spark.sparkContext.parallelize(range(start, start + 5), 2) for start in (0, 100)]
     raw = spark.createDataFrame([(b"x",)], "value binary")
 

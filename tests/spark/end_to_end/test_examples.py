@@ -1,5 +1,5 @@
-"""Every example that has an end, by the command its docstring gives, writes on Spark what it writes on the direct
-runner; one that has none is refused.
+"""Every bounded example, run by the command in its docstring, writes the same files on Spark as on the direct runner;
+unbounded examples are refused.
 """
 
 from __future__ import annotations

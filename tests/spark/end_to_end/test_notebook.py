@@ -1,4 +1,4 @@
-"""A session that is worked with: cells run again and again, two runs at once, a run that is interrupted."""
+"""An interactive session: cells that run repeatedly, two concurrent runs, an interrupted run."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def steps(p):
 
 @pytest.fixture
 def cells() -> Iterator[dict[str, Any]]:
-    """The names of a module that is not to be imported anywhere: its code travels by value."""
+    """The names of a module that workers cannot import: its code is pickled by value."""
     module = sys.modules["cells_of_a_notebook"] = ModuleType("cells_of_a_notebook")
     yield module.__dict__
     del sys.modules["cells_of_a_notebook"]
@@ -101,12 +101,12 @@ def test_ctrl_c_cancels_the_spark_job_and_leaves_no_file(flags: list[str], spark
     def interrupt(x: int, driver: int, folder: str) -> str:
         if x == 99:
             os.kill(driver, signal.SIGINT)
-            Path(folder, "never").read_bytes()  # nobody ever writes into it
+            Path(folder, "never").read_bytes()  # nothing is ever written to it
         return str(x)
 
     p = tg.Pipeline(options=flags)
-    made = p | tg.Create(range(100)) | tg.Map(interrupt, os.getpid(), str(tmp_path))
-    _ = made | tg.io.WriteToText(str(tmp_path / "written" / "out"))
+    elements = p | tg.Create(range(100)) | tg.Map(interrupt, os.getpid(), str(tmp_path))
+    _ = elements | tg.io.WriteToText(str(tmp_path / "written" / "out"))
     with pytest.raises(KeyboardInterrupt):
         p.run()
     tracker = spark_session.sparkContext.statusTracker()
@@ -120,7 +120,7 @@ def test_ctrl_c_cancels_the_spark_job_and_leaves_no_file(flags: list[str], spark
 
 
 def shares(p: tg.Pipeline, code: str) -> dict[str, Any]:
-    """Each of some numbers as a share of their sum, for which they are made and kept."""
+    """Divide numbers by their sum; the numbers are persisted for it."""
     numbers = p | tg.Create(range(300)) | tg.Map(eval(code))
     total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
     return {"": numbers | tg.Map(lambda x, total: x / total, total)}

@@ -1,4 +1,4 @@
-"""`tidegate package`, and what it packs at work: a standalone cluster whose interpreter has no package at all."""
+"""`tidegate package`, and its archive on a standalone cluster whose interpreter has no packages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster of one worker."""
+    """The address of a cluster with one worker."""
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
@@ -109,13 +109,15 @@ def test_the_archive_runs_on_workers_without_any_package(archive: Path, master: 
         assert "/environment/lib/" in package
 
 
-def test_packages_of_the_archive_reach_an_interpreter_that_is_named(archive: Path, master: str, tmp_path: Path) -> None:
+def test_packages_of_the_archive_are_used_by_the_interpreter_given_by_a_flag(
+    archive: Path, master: str, tmp_path: Path
+) -> None:
     (tmp_path / "out").mkdir()
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" "$@"\n')
-    bare.chmod(0o755)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" "$@"\n')
+    interpreter.chmod(0o755)
     script = SCRIPT.replace("OUT", str(tmp_path / "out"))
-    flags = ["--spark_master", master, "--spark_archive", str(archive), "--worker_python", str(bare)]
+    flags = ["--spark_master", master, "--spark_archive", str(archive), "--worker_python", str(interpreter)]
     done = run(script, tmp_path, *flags)
     assert done.returncode == 0, done.stderr
     lines = {line for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()}
@@ -124,11 +126,11 @@ def test_packages_of_the_archive_reach_an_interpreter_that_is_named(archive: Pat
 
 
 def test_workers_without_a_package_that_pyspark_needs_are_refused_with_its_name(master: str, tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -S "$@"\n')
-    bare.chmod(0o755)
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -S "$@"\n')
+    interpreter.chmod(0o755)
     script = SCRIPT.replace("OUT", str(tmp_path))
-    done = run(script, tmp_path, "--spark_master", master, "--worker_python", str(bare))
+    done = run(script, tmp_path, "--spark_master", master, "--worker_python", str(interpreter))
     assert done.returncode != 0
     assert re.search(r"the workers' Python \(.*\) lacks p", done.stderr.splitlines()[-1])
     assert "--spark_archive" in done.stderr.splitlines()[-1]
@@ -151,7 +153,9 @@ def test_a_missing_archive_is_refused_before_spark_starts(tmp_path: Path) -> Non
     assert "--spark_archive nowhere.tar.gz is not a file; tidegate package makes one" in done.stderr
 
 
-def test_an_environment_that_is_not_virtual_is_not_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_environment_that_is_not_virtual_is_refused_for_packing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     done = CliRunner().invoke(app, ["package", "-o", str(tmp_path / "x.tar.gz")])
     assert done.exit_code == 2

@@ -1,7 +1,7 @@
-"""Random pipelines on Spark give what they give on the direct runner, and what the list-based model says.
+"""Random pipelines give the same results on Spark, on the direct runner and in a list-based model.
 
-`--spark-pipelines 200` compares that many. Several run as one pipeline, in one action, which is also how levels of
-unlike pipelines come to share tasks.
+`--spark-pipelines 200` compares 200 of them. Several run as one pipeline, in one action, so that levels of different
+pipelines share tasks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.support.random_pipelines import Description, expected, outcome, pipel
 TOGETHER = 6
 
 
-def drawn(number: int) -> list[Description]:
+def draw_descriptions(number: int) -> list[Description]:
     """Generate `number` descriptions of pipelines."""
     found: list[Description] = []
 
@@ -27,11 +27,13 @@ def drawn(number: int) -> list[Description]:
     return found
 
 
-def test_random_pipelines_give_what_direct_gives(flags: list[str], request: pytest.FixtureRequest) -> None:
-    descriptions = drawn(request.config.getoption("--spark-pipelines"))
+def test_random_pipelines_give_the_same_results_as_on_the_direct_runner(
+    flags: list[str], request: pytest.FixtureRequest
+) -> None:
+    descriptions = draw_descriptions(request.config.getoption("--spark-pipelines"))
     for first in range(0, len(descriptions), TOGETHER):
-        some = descriptions[first : first + TOGETHER]
-        for description, found in zip(some, run_together(some, options=flags), strict=True):
+        batch = descriptions[first : first + TOGETHER]
+        for description, found in zip(batch, run_together(batch, options=flags), strict=True):
             on_spark = outcome(description, found)
             assert on_spark == outcome(description, run(description)), description
             assert on_spark == expected(description), description

@@ -1,4 +1,4 @@
-"""RDDs as input: what Spark has pickled goes to the steps where it is."""
+"""RDDs as input: elements that Spark has pickled are processed on the workers that have them."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_the_elements_of_an_rdd_are_read_unchanged(kind: str, sc: Any, flags: li
         rdd.unpersist()
 
 
-def test_rows_and_groups_of_sparks_are_elements_too(sc: Any, spark_session: Any, flags: list[str]) -> None:
+def test_rows_and_groups_of_spark_can_be_elements(sc: Any, spark_session: Any, flags: list[str]) -> None:
     rows = spark_session.range(5).selectExpr("id", "cast(id as string) AS name").rdd
     assert [(row.id, row.name) for row in sorted(elements(rows, flags))] == [(n, str(n)) for n in range(5)]
     groups = sc.parallelize([("a", 1), ("b", 2), ("a", 3)], 2).groupByKey()
@@ -140,9 +140,11 @@ spark.stop()
 
 def test_elements_keep_the_classes_of_the_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CLASSES)
-    ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
-    wanted = sorted(["Visit(place='a', n=1)", "Visit(place='b', n=2)", "Pair(a=1, b=2)", "Colour.RED", "Colour.BLUE"])
-    assert (ran.stdout + ran.stderr).count(f"found True {wanted}") == 2, ran.stderr[-2000:]  # workers print to stderr
+    completed = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
+    expected = sorted(["Visit(place='a', n=1)", "Visit(place='b', n=2)", "Pair(a=1, b=2)", "Colour.RED", "Colour.BLUE"])
+    assert (completed.stdout + completed.stderr).count(f"found True {expected}") == 2, completed.stderr[
+        -2000:
+    ]  # workers print to stderr
 
 
 def test_classes_of_modules_that_workers_lack_are_sent_with_the_pipeline(sc: Any, flags: list[str]) -> None:
@@ -156,7 +158,7 @@ def test_classes_of_modules_that_workers_lack_are_sent_with_the_pipeline(sc: Any
     assert sorted(collect(build, options=flags).values("it")) == [(False, [Colour.RED]), (True, [visit])]
 
 
-def test_long_elements_pass_and_short_ones_beside_them(sc: Any, flags: list[str]) -> None:
+def test_long_and_short_elements_are_read(sc: Any, flags: list[str]) -> None:
     rdd = sc.parallelize(range(6), 2).flatMap(lambda n: [n, bytes([n]) * (9 << 20), str(n)])
     lengths = collect(
         lambda p: {"it": p | tg.io.ReadFromSpark(rdd) | tg.Map(lambda x: (type(x).__name__, len(str(x)[:20])))},
@@ -168,23 +170,29 @@ def test_long_elements_pass_and_short_ones_beside_them(sc: Any, flags: list[str]
 def test_persisted_elements_are_not_computed_again(sc: Any, flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
 
-    def noted(x: int) -> tuple[int, int]:
+    def count_evaluations(x: int) -> tuple[int, int]:
         with open(log, "a") as file:
             file.write("x")
         return x % 3, x
 
-    kept, not_kept = sc.parallelize(range(10), 2).map(noted).persist(), sc.parallelize(range(10), 2).map(noted)
+    persisted, not_persisted = (
+        sc.parallelize(range(10), 2).map(count_evaluations).persist(),
+        sc.parallelize(range(10), 2).map(count_evaluations),
+    )
     try:
-        assert kept.count() == 10
-        sums = [("it", lambda p, rdd=rdd: p | tg.io.ReadFromSpark(rdd) | tg.CombinePerKey(sum)) for rdd in (kept, kept)]
+        assert persisted.count() == 10
+        sums = [
+            ("it", lambda p, rdd=rdd: p | tg.io.ReadFromSpark(rdd) | tg.CombinePerKey(sum))
+            for rdd in (persisted, persisted)
+        ]
         for name, build in sums:
             found = collect(lambda p, name=name, build=build: {name: build(p)}, options=flags)  # type: ignore[misc]
             assert dict(found.values(name)) == {0: 18, 1: 12, 2: 15}
         assert Path(log).read_text() == "x" * 10
-        assert kept.is_cached
+        assert persisted.is_cached
     finally:
-        kept.unpersist()
-    assert len(elements(not_kept, flags)) == 10
+        persisted.unpersist()
+    assert len(elements(not_persisted, flags)) == 10
     assert Path(log).read_text() == "x" * 20
 
 
@@ -201,8 +209,8 @@ def test_event_times_are_taken_from_an_element(sc: Any, flags: list[str]) -> Non
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])
-def test_an_rdd_can_be_used_wherever_a_create_can(partitions: int, sc: Any, flags: list[str]) -> None:
-    """However few partitions it has: side inputs, totals of nothing, other sources and later actions beside it."""
+def test_an_rdd_can_replace_a_create(partitions: int, sc: Any, flags: list[str]) -> None:
+    """With any number of partitions, beside side inputs, combines of empty input, other sources and later actions."""
     numbers = list(range(300)) if partitions else []
     rdd = sc.parallelize(numbers, partitions) if partitions else sc.emptyRDD()
 
@@ -213,16 +221,16 @@ def test_an_rdd_can_be_used_wherever_a_create_can(partitions: int, sc: Any, flag
         return {
             "count": values | "count" >> tg.CombineGlobally(len),
             "by key": values | "pair" >> tg.Map(lambda x: (x % 5, x)) | tg.GroupByKey() | tg.MapValues(sorted),
-            "shares": both | "share" >> tg.Map(beside, total),
+            "shares": both | "share" >> tg.Map(add_total, total),
         }
 
-    def beside(x: int, total: Any) -> tuple[int, Any]:
+    def add_total(x: int, total: Any) -> tuple[int, Any]:
         return x, total
 
     found = collect(lambda p: build(p, tg.io.ReadFromSpark(rdd)), options=flags)
-    wanted = collect(lambda p: build(p, tg.Create(numbers)), options=None)
+    expected = collect(lambda p: build(p, tg.Create(numbers)), options=None)
     for name in ("count", "by key", "shares"):
-        assert sorted(found.values(name)) == sorted(wanted.values(name))
+        assert sorted(found.values(name)) == sorted(expected.values(name))
 
 
 def test_an_empty_rdd_is_written_as_an_empty_file(sc: Any, flags: list[str], tmp_path: Path) -> None:
@@ -256,7 +264,7 @@ def test_errors_name_step_and_element(sc: Any, flags: list[str]) -> None:
     assert (caught.value.step, caught.value.element) in {("read", "'a'"), ("read", "'b'")}
 
 
-def test_the_type_of_elements_is_what_the_author_says(sc: Any) -> None:
+def test_the_element_type_is_given_by_the_author(sc: Any) -> None:
     p = tg.Pipeline()
     words = p | tg.io.ReadFromSpark(sc.parallelize(["a"])).with_output_types(str)
     with pytest.raises(TypeCheckError, match="takes"):
@@ -267,9 +275,9 @@ def test_the_type_of_elements_is_what_the_author_says(sc: Any) -> None:
 
 
 def test_columns_are_refused_for_an_rdd(sc: Any) -> None:
-    for more in ({"columns": ["a"]}, {"as_dicts": True}):
+    for options in ({"columns": ["a"]}, {"as_dicts": True}):
         with pytest.raises(BuildError, match="columns and as_dicts are for DataFrames and tables, not for an RDD"):
-            tg.io.ReadFromSpark(sc.parallelize([1]), **more)
+            tg.io.ReadFromSpark(sc.parallelize([1]), **options)
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
@@ -280,16 +288,16 @@ def test_other_runners_refuse_an_rdd_by_name(runner: str, sc: Any) -> None:
         p.run()
 
 
-def test_an_rdd_does_not_leave_its_process(
+def test_a_compiled_pipeline_with_an_rdd_cannot_run_in_another_process(
     sc: Any, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | tg.io.ReadFromSpark(sc.parallelize([1])) | tg.Map(print)
     (tmp_path / "job.json").write_text(dump(p.sealed(values=True)))
     monkeypatch.setattr("tidegate.io.spark._handles", {})  # as in another process
-    said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
-    assert said.exit_code == 2
-    assert "the RDD exists only in the process in which the pipeline was built" in said.output
+    result = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
+    assert result.exit_code == 2
+    assert "the RDD exists only in the process in which the pipeline was built" in result.output
 
 
 STOPPED = """
@@ -319,7 +327,7 @@ session().stop()
 
 def test_an_rdd_of_a_stopped_context_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(STOPPED)
-    ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True)
-    said = [line for line in ran.stdout.splitlines() if line.startswith("said:")]
-    assert len(said) == 2
-    assert all("the SparkContext of the RDD has been stopped" in line for line in said)
+    completed = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True)
+    messages = [line for line in completed.stdout.splitlines() if line.startswith("said:")]
+    assert len(messages) == 2
+    assert all("the SparkContext of the RDD has been stopped" in line for line in messages)

@@ -27,7 +27,7 @@ def listed(pair: tuple[Any, Iterable[Any]]) -> tuple[Any, list[Any]]:
 
 
 class FirstOfKey(tg.DoFn):
-    """The first element of each key, and at the end how many there were."""
+    """Emits the first element of each key and, at the end, the number of elements."""
 
     SEEN = tg.ValueStateSpec("seen")
 
@@ -37,7 +37,7 @@ class FirstOfKey(tg.DoFn):
         seen.write(pair[1])
 
 
-class OddApart(tg.DoFn):
+class SplitsOdd(tg.DoFn):
     def process(self, x: int) -> Iterator[Any]:
         yield tg.TaggedOutput("odd", x) if x % 2 else x
 
@@ -124,7 +124,7 @@ PIPELINES: dict[str, Build] = {
         | "sort" >> tg.Map(sorted_group)
     ),
     "tagged outputs": lambda p: (
-        (numbers(p) | tg.ParDo(OddApart()).with_outputs("odd", main="even")).odd | tg.Map(lambda x: -x)
+        (numbers(p) | tg.ParDo(SplitsOdd()).with_outputs("odd", main="even")).odd | tg.Map(lambda x: -x)
     ),
     "dead letters": lambda p: (
         (numbers(p) | "divide" >> tg.Map(lambda x: 100 // (x % 5)).with_exception_handling())[1]
@@ -139,10 +139,10 @@ PIPELINES: dict[str, Build] = {
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
-    found, wanted = (collect(lambda p: {"it": PIPELINES[name](p)}, options=options) for options in (flags, None))
-    assert Counter(map(repr, found.seen["it"])) == Counter(map(repr, wanted.seen["it"]))
-    assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+def test_spark_gives_the_same_results_as_the_direct_runner(name: str, flags: list[str]) -> None:
+    found, expected = (collect(lambda p: {"it": PIPELINES[name](p)}, options=options) for options in (flags, None))
+    assert Counter(map(repr, found.seen["it"])) == Counter(map(repr, expected.seen["it"]))
+    assert list(found.result.metrics().all()) == list(expected.result.metrics().all())
 
 
 def test_a_pipeline_whose_outputs_are_not_read_runs(flags: list[str]) -> None:
@@ -171,7 +171,7 @@ def test_side_inputs_computed_on_another_level_are_complete(flags: list[str]) ->
     assert sorted(found.values("it")) == sorted((str(x % 7) * 3, x * total) for x in range(500))
 
 
-def test_a_huge_value_goes_through_a_shuffle_in_pieces(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_value_is_shuffled_in_pieces(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         pairs = p | tg.Create([70, 1]) | tg.Map(lambda mb: (mb, "x" * (mb << 20)))
         return {"it": pairs | tg.GroupByKey() | tg.Map(lambda pair: (pair[0], sum(map(len, pair[1]))))}
@@ -183,8 +183,8 @@ def test_there_may_be_many_more_partitions_than_elements(flags: list[str]) -> No
     def build(p: tg.Pipeline) -> dict[str, Any]:
         return {"it": p | tg.Create(range(5)) | tg.Map(lambda x: (x % 2, x)) | tg.CombinePerKey(sum)}
 
-    many = [*flags, "--spark_partitions", "20"]
-    assert sorted(collect(build, options=many).values("it")) == [(0, 6), (1, 4)]
+    many_partitions = [*flags, "--spark_partitions", "20"]
+    assert sorted(collect(build, options=many_partitions).values("it")) == [(0, 6), (1, 4)]
 
 
 def test_data_beyond_the_memory_budget_is_spilled(flags: list[str]) -> None:

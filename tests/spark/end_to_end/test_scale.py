@@ -1,6 +1,6 @@
-"""More data than a worker may hold, keys and tasks of very unlike sizes, many files, many partitions.
+"""More data than a worker's memory budget, skewed keys and tasks, many files, many partitions.
 
-`--spark-scale 100` makes the data that many times larger: ten million pairs.
+`--spark-scale 100` multiplies the data by 100: ten million pairs.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def scale(request: pytest.FixtureRequest) -> int:
 
 
 def peak(found: Collected) -> int:
-    """The most memory that any worker took, in MB."""
+    """The peak memory of the workers, in MB."""
     (seen,) = found.result.metrics().query("peak", namespace="scale")
     return int(seen.value.max) // 1024
 
 
 class Check(tg.DoFn):
-    """How many groups are as they should be; and how large the worker has become."""
+    """Counts the correct and the wrong groups, and reports the peak memory of the worker."""
 
     def __init__(self, is_right: Callable[[int, list[int]], bool]) -> None:
         self.is_right = is_right
@@ -51,11 +51,11 @@ class Check(tg.DoFn):
 def checked(
     pairs: Callable[[int], Iterable[tuple[int, int]]], chunks: int, is_right: Any, flags: list[str]
 ) -> Collected:
-    """Group the pairs of all chunks; `it` is how many keys were right, and how many were not."""
+    """Group the pairs of all chunks; `it` has the numbers of correct and of wrong keys."""
 
     def build(p: tg.Pipeline) -> dict[str, Any]:
-        made = p | tg.Create(range(chunks)) | tg.FlatMap(pairs)
-        return {"it": made | tg.GroupByKey() | tg.ParDo(Check(is_right)) | tg.CombinePerElement(len)}
+        elements = p | tg.Create(range(chunks)) | tg.FlatMap(pairs)
+        return {"it": elements | tg.GroupByKey() | tg.ParDo(Check(is_right)) | tg.CombinePerElement(len)}
 
     return collect(build, options=flags)
 
@@ -75,7 +75,7 @@ def test_data_four_times_a_workers_memory_is_grouped(flags: list[str], scale: in
     print(f"{number} pairs, {budget >> 20} MB of budget, at most {peak(found)} MB a worker")
 
 
-def test_half_of_all_values_may_have_one_key_and_come_from_one_task(flags: list[str], scale: int) -> None:
+def test_half_of_all_values_may_have_one_key_and_be_in_one_task(flags: list[str], scale: int) -> None:
     number = PAIRS * scale
     half, keys = number // 2, number // 20
 
@@ -112,7 +112,7 @@ def test_most_of_many_partitions_may_be_empty(flags: list[str], scale: int, tmp_
         _ = sums | tg.Map(repr) | tg.io.WriteToText(str(tmp_path / "out"))
     lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
     assert sorted(lines) == ["(0, 6)", "(1, 4)"]
-    assert len(list(tmp_path.iterdir())) <= 3  # what is empty writes no file, but the first
+    assert len(list(tmp_path.iterdir())) <= 3  # only the first of the empty partitions writes a file
 
 
 def test_there_may_be_two_hundred_full_partitions(flags: list[str], scale: int) -> None:

@@ -1,4 +1,4 @@
-"""Artifacts, which Spark keeps for workers that join later: named by content, removed on request."""
+"""Artifacts, which Spark stores for workers that join later: named by content, removed on request."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def spark(spark_session: Any) -> Iterator[Any]:
     clear_artifacts(spark_session)
 
 
-def given(spark: Any) -> list[str]:
-    """The artifacts that executors fetch."""
+def artifacts_of(spark: Any) -> list[str]:
+    """The names of the artifacts that executors fetch."""
     names = (url.rpartition("/")[2] for url in spark.sparkContext.listFiles)
     return sorted(name for name in names if name.startswith("tidegate-"))
 
@@ -47,7 +47,7 @@ def test_equal_content_is_published_as_one_file_that_outlives_both_runs(spark: A
         names.append(run.publish_bytes(b"the same"))
         run.close()
     assert names[0] == names[1]
-    assert given(spark) == [names[0][0]]
+    assert artifacts_of(spark) == [names[0][0]]
     assert content_read(spark, names[0][0]) == [b"the same"]
 
 
@@ -59,7 +59,7 @@ def test_cleared_artifacts_are_removed_from_spark_and_disk_and_can_be_published_
         clear_artifacts(spark)
     run.close()
     assert clear_artifacts(spark) == len(b"once more")
-    assert given(spark) == []
+    assert artifacts_of(spark) == []
     assert name not in os.listdir(folder)
     assert spark.sparkContext.parallelize(range(3)).sum() == 3
     run = Artifacts(spark, local=False)
@@ -70,23 +70,23 @@ def test_cleared_artifacts_are_removed_from_spark_and_disk_and_can_be_published_
 
 def test_a_run_that_publishes_nothing_leaves_no_folder(spark: Any) -> None:
     folder = module.spark_files_folder(spark.sparkContext)
-    before = os.listdir(folder)
+    folders = os.listdir(folder)
     for local in (True, False):
         run = Artifacts(spark, local=local)
         run.new_file().write_bytes(b"half a file")
         run.close()
-    assert os.listdir(folder) == before
+    assert os.listdir(folder) == folders
 
 
 def test_a_session_with_many_artifacts_gets_one_warning(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_BYTES", 10**6)
-    said: list[str] = []
-    monkeypatch.setattr(module, "notify", said.append)
+    warnings: list[str] = []
+    monkeypatch.setattr(module, "notify", warnings.append)
     run = Artifacts(spark, local=False)
     for byte in b"abca":
         run.publish_bytes(bytes([byte]) * 700_000)
     run.close()
-    (line,) = said
+    (line,) = warnings
     assert line.startswith("this Spark session holds 1 MB of large values and side inputs of its runs (2 files)")
     assert "clear_artifacts(spark)" in line
 
@@ -104,9 +104,9 @@ def test_a_pipeline_that_runs_again_publishes_the_same_files(
             held = tg.AsDict(names)
             sized = values | tg.MapTuple(lambda k, v, held: (k, len(held[k]) + len(ballast)), held)
             _ = sized | tg.CombinePerKey(max) | tg.Map(print)
-        found.append(given(spark))
+        found.append(artifacts_of(spark))
     assert found[0] == found[1]
-    assert len(found[0]) >= 3  # values, side inputs, and what levels must know
+    assert len(found[0]) >= 3  # values, side inputs, and task specifications
 
 
 def test_clearing_artifacts_over_connect_is_refused() -> None:

@@ -47,15 +47,15 @@ class Stateful(tg.DoFn):
         yield pair
 
 
-def feeding(step: Any) -> Any:
+def plan_with_step(step: Any) -> Any:
     return planned(lambda p: p | tg.Create([(1, 2)]) | step | tg.Map(print))
 
 
 def partition_blocks(
     blocks: list[Block], partitions: int, routing: Any = "hash", step: Any = None, buffer_bytes: int | None = None
 ) -> dict[int, list[Element]]:
-    """The elements that each partition receives. `buffer_bytes`: the size of the keyed buffer and of rows."""
-    plan_with_shuffle = feeding(step or tg.CombinePerKey(sum))
+    """The elements that each partition receives; `buffer_bytes` limits the keyed buffer and rows."""
+    plan_with_shuffle = plan_with_step(step or tg.CombinePerKey(sum))
     edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None and e.exchange.routing == "hash")
     edge = Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", ""))
     out = OutgoingRows()
@@ -70,8 +70,8 @@ def partition_blocks(
     for target, number, src, seq, left, data in read_rows(out.batches()):
         assert (number, src, left) == (5, 1, 0)
         numbers.append(seq)
-        for some in decode(data):
-            for block in some.blocks(5) if isinstance(some, KeyedBatch) else [some]:
+        for elements_ in decode(data):
+            for block in elements_.blocks(5) if isinstance(elements_, KeyedBatch) else [elements_]:
                 found.setdefault(target, []).extend(elements(block))
     assert len(set(numbers)) == len(numbers) or routing == "broadcast"
     return found
@@ -95,17 +95,17 @@ def blocks(draw: st.DrawFn) -> Block:
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5))
 def test_every_element_arrives_once_at_the_partition_of_its_key(given_blocks: list[Block], n: int) -> None:
     found = partition_blocks(given_blocks, n)
-    everything = [element for block in given_blocks for element in elements(block)]
+    all_elements = [element for block in given_blocks for element in elements(block)]
     cache = PartitionCache(n)
-    wanted: dict[int, list[Element]] = {}
-    for element in everything:
-        wanted.setdefault(cache.partitions([element[0][0]])[0], []).append(element)
-    assert found == wanted
+    expected: dict[int, list[Element]] = {}
+    for element in all_elements:
+        expected.setdefault(cache.partitions([element[0][0]])[0], []).append(element)
+    assert found == expected
 
 
-def by_key(some: list[Element]) -> dict[Any, list[Element]]:
+def by_key(elements_: list[Element]) -> dict[Any, list[Element]]:
     found: dict[Any, list[Element]] = {}
-    for element in some:
+    for element in elements_:
         found.setdefault(element[0][0], []).append(element)
     return found
 
@@ -115,10 +115,11 @@ def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
     given_blocks: list[Block], n: int, buffer_bytes: int | None
 ) -> None:
     found = partition_blocks(given_blocks, n, step=tg.ParDo(Stateful()), buffer_bytes=buffer_bytes)
-    everything = [element for block in given_blocks for element in elements(block)]
-    assert by_key([element for some in found.values() for element in some]) == by_key(everything)
+    all_elements = [element for block in given_blocks for element in elements(block)]
+    assert by_key([element for partition in found.values() for element in partition]) == by_key(all_elements)
     assert all(
-        PartitionCache(n).partitions([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items()
+        PartitionCache(n).partitions([e[0][0] for e in partition]) == [target] * len(partition)
+        for target, partition in found.items()
     )
 
 
@@ -128,18 +129,21 @@ def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
 ) -> None:
     found = partition_blocks(given_blocks, n, step=tg.GroupByKey(), buffer_bytes=buffer_bytes)
 
-    def seen(some: list[Element]) -> dict[Any, list[Any]]:
-        return {key: [(value, windows) for value, _, windows, _ in own] for key, own in by_key(some).items()}
+    def values_by_key(elements_: list[Element]) -> dict[Any, list[Any]]:
+        return {key: [(value, windows) for value, _, windows, _ in of_key] for key, of_key in by_key(elements_).items()}
 
-    everything = [element for block in given_blocks for element in elements(block)]
-    assert seen([element for some in found.values() for element in some]) == seen(everything)
+    all_elements = [element for block in given_blocks for element in elements(block)]
+    assert values_by_key([element for elements_ in found.values() for element in elements_]) == values_by_key(
+        all_elements
+    )
     assert all(
-        PartitionCache(n).partitions([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items()
+        PartitionCache(n).partitions([e[0][0] for e in elements_]) == [target] * len(elements_)
+        for target, elements_ in found.items()
     )
 
 
-def test_a_key_crosses_once_with_all_its_elements() -> None:
-    plan_with_shuffle = feeding(tg.GroupByKey())
+def test_a_key_is_sent_once_with_all_its_elements() -> None:
+    plan_with_shuffle = plan_with_step(tg.GroupByKey())
     edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None)
     out = OutgoingRows()
     router = Partitioner(plan_with_shuffle, edge, 5, 1, 1, 1, out)
@@ -154,24 +158,24 @@ def test_a_key_crosses_once_with_all_its_elements() -> None:
 
 @pytest.mark.parametrize("step", [tg.GroupByKey(), tg.ParDo(Stateful())])
 @pytest.mark.parametrize(
-    ("element", "told"), [(("a", [1], 3), "pair"), (7, "pair"), (([1], 2), "list"), ((float("nan"), 2), "NaN")]
+    ("element", "message"), [(("a", [1], 3), "pair"), (7, "pair"), (([1], 2), "list"), ((float("nan"), 2), "NaN")]
 )
 def test_elements_that_are_not_pairs_and_keys_without_an_encoding_are_refused(
-    step: Any, element: Any, told: str
+    step: Any, element: Any, message: str
 ) -> None:
-    with pytest.raises(tg.TidegateError, match=told):
+    with pytest.raises(tg.TidegateError, match=message):
         partition_blocks([Block([("a", 1), element])], 2, step=step)
 
 
 def test_broadcast_elements_arrive_at_every_partition() -> None:
     found = partition_blocks([Block([1, 2])], 3, "broadcast")
-    assert {target: [e[0] for e in got] for target, got in found.items()} == {n: [1, 2] for n in range(3)}
+    assert {target: [e[0] for e in received] for target, received in found.items()} == {n: [1, 2] for n in range(3)}
 
 
 def test_rebalanced_elements_are_assigned_round_robin() -> None:
     found = partition_blocks([Block(list(range(4))), Block(list(range(4, 9)))], 3, "rebalance")
-    assert sorted(len(got) for got in found.values()) == [3, 3, 3]
-    assert sorted(e[0] for got in found.values() for e in got) == list(range(9))
+    assert sorted(len(received) for received in found.values()) == [3, 3, 3]
+    assert sorted(e[0] for received in found.values() for e in received) == list(range(9))
 
 
 KEYS: list[Any] = [
@@ -230,11 +234,11 @@ def test_large_splits_are_assigned_to_different_partitions() -> None:
 
 @pytest.mark.parametrize("values", [[], [1, 2], [(1, 2), (3, 4)], [(1, 2, 3)], [(1, 2), 3], range(5)])
 def test_created_elements_are_equal_after_encoding_and_decoding(values: Any) -> None:
-    made = [block for data in encode_elements(values) for block in decode_elements(data)]
-    assert [value for block in made for value in block.values] == list(values)
+    decoded = [block for data in encode_elements(values) for block in decode_elements(data)]
+    assert [value for block in decoded for value in block.values] == list(values)
 
 
-def test_a_named_tuple_is_one_after_decoding() -> None:
+def test_a_named_tuple_keeps_its_class_when_decoded() -> None:
     from collections import namedtuple
 
     Pair = namedtuple("Pair", "a b")

@@ -1,4 +1,4 @@
-"""Rows are of a size that Spark can take, however long elements turn out to be, and arrive where they belong."""
+"""Rows have a size that Spark supports, for elements of any length, and arrive at the right partition."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ MB = 1 << 20
 def router(out: OutgoingRows, routing: Any = "hash") -> Partitioner:
     p = tg.Pipeline()
     _ = p | tg.Create([(1, 2)]) | tg.CombinePerKey(sum) | tg.Map(print)
-    whole = plan(p.portable(), Traits(parallel=True, blocking=True))
-    edge = next(e for e in whole.edges if e.exchange is not None)
+    planned = plan(p.portable(), Traits(parallel=True, blocking=True))
+    edge = next(e for e in planned.edges if e.exchange is not None)
     return Partitioner(
-        whole, Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", "")), 5, 0, 0, 2, out
+        planned, Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", "")), 5, 0, 0, 2, out
     )
 
 
-def test_rows_stay_short_where_long_elements_follow_short_ones() -> None:
+def test_rows_stay_short_if_long_elements_follow_short_ones() -> None:
     out = OutgoingRows()
     routing = router(out)
     routing.write(Block([(n, "short") for n in range(4_000)]))
@@ -66,11 +66,11 @@ def test_batches_have_about_the_requested_length(monkeypatch: pytest.MonkeyPatch
 def test_the_pieces_of_a_long_result_may_arrive_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_codec, "MAX_ROW_BYTES", 100)
     out = OutgoingRows()
-    after = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
-    out.send(0, RESULT, 3, after, encode_result("side", "short"))
+    next_seq = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
+    out.send(0, RESULT, 3, next_seq, encode_result("side", "short"))
     out.send(0, RESULT, 2, 0, encode_result("side", "first"))
-    found = [(src, seq, left, bytes(data)) for _, _, src, seq, left, data in read_rows(out.batches())]
-    assert len(found) == after + 2 > 10
+    found = [(src, seq, remaining, bytes(data)) for _, _, src, seq, remaining, data in read_rows(out.batches())]
+    assert len(found) == next_seq + 2 > 10
     assert [decode_result(data) for data in reassembled(reversed(found))] == [
         ("side", "first"), ("side", "x" * 950), ("side", "short"),
     ]  # fmt: skip
@@ -78,11 +78,11 @@ def test_the_pieces_of_a_long_result_may_arrive_in_any_order(monkeypatch: pytest
 
 def test_long_elements_of_a_side_input_are_sent_in_more_rows() -> None:
     p = tg.Pipeline()
-    made = p | tg.Create([1])
-    _ = p | "main" >> tg.Create([1]) | tg.Map(lambda x, side: x, tg.AsList(made))
-    whole = plan(p.portable(), Traits(parallel=True, blocking=True))
+    elements = p | tg.Create([1])
+    _ = p | "main" >> tg.Create([1]) | tg.Map(lambda x, side: x, tg.AsList(elements))
+    planned = plan(p.portable(), Traits(parallel=True, blocking=True))
     sent: list[int] = []
-    aside = SideInputWriter("made", whole.steps[0], 0, lambda kind, value: sent.append(len(value[3])))
+    aside = SideInputWriter("Create", planned.steps[0], 0, lambda kind, value: sent.append(len(value[3])))
     for _ in range(100):
         aside.write(Block(["x" * 50_000 for _ in range(20)]))
     aside.close()
@@ -93,7 +93,7 @@ def test_long_elements_of_a_side_input_are_sent_in_more_rows() -> None:
 def test_results_of_one_element_are_sent_before_it_has_emitted_all(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Only a part of the results is then in memory."""
+    """Only some of the results are in memory at a time."""
     monkeypatch.setattr(row_codec, "BATCH_BYTES", MB)
 
     def much(_: int, log: str) -> Iterator[str]:
@@ -111,14 +111,14 @@ def test_results_of_one_element_are_sent_before_it_has_emitted_all(
 
 def test_a_row_in_the_wrong_partition_is_refused() -> None:
     spec = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
-    (made,) = [
+    (batch,) = [
         row
         for batch in LevelTask(spec, "run", 0, 0).run(iter(()))
         for row in batch.to_pylist()
         if row["edge"] != RESULT
     ]  # fmt: skip
-    row = tuple(made[name] for name in row_codec.COLUMNS)
-    here = made["target"]
+    row = tuple(batch[name] for name in row_codec.COLUMNS)
+    here = batch["target"]
     assert list(LevelTask(spec, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
     with pytest.raises(RunError, match=f"sent a row for partition {here} to partition {1 - here}"):
         list(LevelTask(spec, "run", 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]

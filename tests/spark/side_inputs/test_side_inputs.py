@@ -22,15 +22,15 @@ from tidegate.runners.spark.side_inputs.broadcast import INDEXED_BYTES
 from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, write_map
 from tidegate.sdk.errors import KeyEncodingError, RunError
 
-# -- what elements see
+# -- the contents that elements see
 
 
 def same(build: Any, flags: list[str]) -> Any:
-    """Run on Spark, and check that elements and metrics equal those of the direct runner."""
-    found, wanted = (collect(build, options=options) for options in (flags, None))
-    for name in wanted.seen:
-        assert Counter(map(repr, found.seen[name])) == Counter(map(repr, wanted.seen[name]))
-    assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+    """Run on Spark, and compare elements and metrics with those of the direct runner."""
+    found, expected = (collect(build, options=options) for options in (flags, None))
+    for name in expected.seen:
+        assert Counter(map(repr, found.seen[name])) == Counter(map(repr, expected.seen[name]))
+    assert list(found.result.metrics().all()) == list(expected.result.metrics().all())
     return found
 
 
@@ -43,8 +43,8 @@ def test_a_side_input_computed_from_another_one_and_the_main_input_is_complete(f
         numbers = p | tg.Create(range(300)) | tg.Reshuffle()
         total = tg.AsSingleton(numbers | "total" >> tg.CombineGlobally(sum))
         shares = numbers | "share" >> tg.Map(lambda x, total: x / total, total)
-        most = tg.AsSingleton(shares | "most" >> tg.CombineGlobally(max))
-        return {"it": shares | "of most" >> tg.Map(lambda x, most, total: (x / most, total), most, total)}
+        largest = tg.AsSingleton(shares | "most" >> tg.CombineGlobally(max))
+        return {"it": shares | "of most" >> tg.Map(lambda x, largest, total: (x / largest, total), largest, total)}
 
     same(build, flags)
 
@@ -53,12 +53,12 @@ def test_each_window_sees_its_own_side_window(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         events = p | tg.Create(range(100)) | tg.Map(stamped)
         sums = events | tg.WindowInto(tg.FixedWindows(20)) | tg.CombineGlobally(sum).without_defaults()
-        some = events | "some" >> tg.Filter(lambda x: x < 40) | "few" >> tg.WindowInto(tg.FixedWindows(20))
+        small = events | "some" >> tg.Filter(lambda x: x < 40) | "few" >> tg.WindowInto(tg.FixedWindows(20))
         main = events | "main" >> tg.WindowInto(tg.SlidingWindows(10, 5))
         inside = events | "inside" >> tg.WindowInto(tg.FixedWindows(10))
         return {
             "sums": inside | "sum" >> tg.Map(lambda x, total: (x, total), tg.AsSingleton(sums)),
-            "some": main | "seen" >> tg.Map(lambda x, few: (x, sorted(few)), tg.AsIter(some)),
+            "small": main | "seen" >> tg.Map(lambda x, side: (x, sorted(side)), tg.AsIter(small)),
             "default": main | "one" >> tg.Map(lambda x, n: (x, n), tg.AsSingleton(sums, default=-1)),
         }
 
@@ -68,8 +68,8 @@ def test_each_window_sees_its_own_side_window(flags: list[str]) -> None:
 def test_panes_of_a_side_input_replace_or_add_to_each_other(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         def panes(name: str, accumulation: Any) -> Any:
-            made = p | f"of {name}" >> tg.Create(range(10))
-            return made | name >> tg.WindowInto(
+            elements = p | f"of {name}" >> tg.Create(range(10))
+            return elements | name >> tg.WindowInto(
                 tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(4)), accumulation=accumulation
             )
 
@@ -79,11 +79,11 @@ def test_panes_of_a_side_input_replace_or_add_to_each_other(flags: list[str]) ->
     assert same(build, flags).values("it") == [("x", list(range(10)), list(range(10)))]
 
 
-def test_combiners_have_side_inputs_too(flags: list[str]) -> None:
+def test_combiners_may_have_side_inputs(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         pairs = p | tg.Create([(n % 3, n) for n in range(30)])
         largest = tg.AsSingleton(pairs | tg.Values() | tg.CombineGlobally(max))
-        return {"it": pairs | tg.CombinePerKey(lambda values, most: sum(values) / most, largest)}
+        return {"it": pairs | tg.CombinePerKey(lambda values, maximum: sum(values) / maximum, largest)}
 
     same(build, flags)
 
@@ -92,8 +92,8 @@ def test_the_inputs_of_a_flatten_form_one_side_input(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         parts = [p | f"part {n}" >> tg.Create([n]) for n in range(3)]
         computed = parts[0] | tg.Map(lambda x: x + 10)
-        both = (*parts, computed) | tg.Flatten()
-        return {"it": p | tg.Create(range(3)) | "see" >> tg.Map(lambda x, all: (x, sorted(all)), tg.AsList(both))}
+        flattened = (*parts, computed) | tg.Flatten()
+        return {"it": p | tg.Create(range(3)) | "see" >> tg.Map(lambda x, all: (x, sorted(all)), tg.AsList(flattened))}
 
     same(build, flags)
 
@@ -112,7 +112,7 @@ def test_a_singleton_of_two_values_fails_only_when_an_element_reads_it(flags: li
     assert "in step 'look'" in str(caught.value)
 
 
-# -- how it travels
+# -- transport
 
 
 def sizes(elements: int) -> Any:
@@ -137,13 +137,13 @@ def sizes(elements: int) -> Any:
 def test_a_side_input_has_the_same_contents_in_the_closure_and_in_files(
     elements: int, in_memory: bool, flags: list[str]
 ) -> None:
-    found, wanted = (collect(sizes(elements), options=options) for options in (flags, None))
+    found, expected = (collect(sizes(elements), options=options) for options in (flags, None))
     for name in ("dict", "multi", "list"):
-        assert sorted(found.values(name)) == sorted(wanted.values(name))
+        assert sorted(found.values(name)) == sorted(expected.values(name))
     assert set(found.values("kind")) == {in_memory}
 
 
-def noted(x: Any, path: str, name: str, *_: Any) -> Any:
+def logged(x: Any, path: str, name: str, *_: Any) -> Any:
     with Path(path).open("a") as file:
         file.write(f"{name}\n")
     return x
@@ -152,16 +152,16 @@ def noted(x: Any, path: str, name: str, *_: Any) -> Any:
 def test_no_step_runs_twice_because_of_a_side_input(flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     p = tg.Pipeline(options=flags)
-    source = p | tg.Create(range(12)) | "source" >> tg.Map(noted, log, "source")
-    grouped = source | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey() | "group" >> tg.Map(noted, log, "group")
-    total = tg.AsSingleton(source | tg.CombineGlobally(sum) | "total" >> tg.Map(noted, log, "total"))
-    seen = grouped | "seen" >> tg.Map(noted, log, "seen", total)
-    again = tg.AsList(seen | "again" >> tg.Map(noted, log, "again"))
-    _ = source | "last" >> tg.Map(noted, log, "last", again, total)
-    _ = seen | "too" >> tg.Map(noted, log, "too")
+    source = p | tg.Create(range(12)) | "source" >> tg.Map(logged, log, "source")
+    grouped = source | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey() | "group" >> tg.Map(logged, log, "group")
+    total = tg.AsSingleton(source | tg.CombineGlobally(sum) | "total" >> tg.Map(logged, log, "total"))
+    first = grouped | "first" >> tg.Map(logged, log, "first", total)
+    second = tg.AsList(first | "second" >> tg.Map(logged, log, "second"))
+    _ = source | "last" >> tg.Map(logged, log, "last", second, total)
+    _ = first | "too" >> tg.Map(logged, log, "too")
     p.run()
     counted = Counter((tmp_path / "log").read_text().splitlines())
-    assert counted == {"source": 12, "group": 3, "total": 1, "seen": 3, "again": 3, "last": 12, "too": 3}
+    assert counted == {"source": 12, "group": 3, "total": 1, "first": 3, "second": 3, "last": 12, "too": 3}
 
 
 def levels_of(build: Any) -> Any:
@@ -176,8 +176,8 @@ def test_there_is_an_action_for_each_depth_of_computed_side_inputs() -> None:
         for n in range(depth):
             side = tg.AsList(main | f"side {n}" >> tg.Map(abs))
             main = main | f"main {n}" >> tg.Map(lambda x, side: x, side)
-        known = tg.AsDict(p | "known" >> tg.Create({1: 2}))
-        _ = main | "end" >> tg.Map(lambda x, known: print(x), known)
+        created = tg.AsDict(p | "known" >> tg.Create({1: 2}))
+        _ = main | "end" >> tg.Map(lambda x, created: print(x), created)
 
     assert [len(levels_of(lambda p, depth=depth: build(depth, p)).starts) for depth in range(4)] == [1, 2, 3, 4]
 
@@ -208,19 +208,19 @@ def indexed(pairs: Mapping[Any, Any], path: Path) -> IndexedMap:
 
 @given(st.dictionaries(KEYS, st.integers() | st.lists(st.text())), st.lists(KEYS))
 def test_an_indexed_map_equals_the_dict_that_was_written(
-    tmp_path_factory: pytest.TempPathFactory, pairs: dict[Any, Any], others: list[Any]
+    tmp_path_factory: pytest.TempPathFactory, pairs: dict[Any, Any], other_keys: list[Any]
 ) -> None:
-    made = indexed(pairs, tmp_path_factory.mktemp("map") / "map")
-    for key in (*pairs, *others):
-        assert (key in made, made.get(key)) == (key in pairs, pairs.get(key))
-    assert list(made.items()) == list(pairs.items())
-    assert (list(made), list(made.values()), len(made)) == (list(pairs), list(pairs.values()), len(pairs))
-    assert made == pairs
-    assert pickle.loads(pickle.dumps(made)) == pairs
-    assert (repr(made), made | {1: 2}, {1: 2} | made) == (repr(pairs), pairs | {1: 2}, {1: 2} | pairs)
+    mapping = indexed(pairs, tmp_path_factory.mktemp("map") / "map")
+    for key in (*pairs, *other_keys):
+        assert (key in mapping, mapping.get(key)) == (key in pairs, pairs.get(key))
+    assert list(mapping.items()) == list(pairs.items())
+    assert (list(mapping), list(mapping.values()), len(mapping)) == (list(pairs), list(pairs.values()), len(pairs))
+    assert mapping == pairs
+    assert pickle.loads(pickle.dumps(mapping)) == pairs
+    assert (repr(mapping), mapping | {1: 2}, {1: 2} | mapping) == (repr(pairs), pairs | {1: 2}, {1: 2} | pairs)
 
 
-def test_a_lookup_of_a_key_without_an_encoding_gives_what_a_dict_gives(tmp_path: Path) -> None:
+def test_a_lookup_of_a_key_without_an_encoding_gives_the_same_result_as_in_a_dict(tmp_path: Path) -> None:
     class Seven:
         def __hash__(self) -> int:
             return hash(7)
@@ -228,13 +228,13 @@ def test_a_lookup_of_a_key_without_an_encoding_gives_what_a_dict_gives(tmp_path:
         def __eq__(self, other: object) -> bool:
             return other == 7
 
-    made = indexed({7: "seven"}, tmp_path / "map")
-    assert made[Seven()] == "seven"
-    assert float("nan") not in made
+    mapping = indexed({7: "seven"}, tmp_path / "map")
+    assert mapping[Seven()] == "seven"
+    assert float("nan") not in mapping
     with pytest.raises(TypeError):
-        made[[]]  # type: ignore[index]
+        mapping[[]]  # type: ignore[index]
     with pytest.raises(KeyError):
-        made["none"]
+        mapping["none"]
 
 
 def test_a_map_with_a_key_without_an_encoding_is_not_indexed(tmp_path: Path) -> None:
@@ -243,15 +243,15 @@ def test_a_map_with_a_key_without_an_encoding_is_not_indexed(tmp_path: Path) -> 
 
 
 def test_an_indexed_map_unpickles_only_values_that_are_looked_up(tmp_path: Path) -> None:
-    made = indexed({n: Noted(n) for n in range(100)}, tmp_path / "map")
-    Noted.loaded.clear()
-    assert (made[3].n, made[97].n, made[3].n) == (3, 97, 3)
-    assert Noted.loaded == [3, 97]
-    assert json.dumps(dict.fromkeys(made)) == json.dumps(dict.fromkeys(range(100)))
-    assert Noted.loaded == [3, 97]
+    mapping = indexed({n: CountsUnpickling(n) for n in range(100)}, tmp_path / "map")
+    CountsUnpickling.loaded.clear()
+    assert (mapping[3].n, mapping[97].n, mapping[3].n) == (3, 97, 3)
+    assert CountsUnpickling.loaded == [3, 97]
+    assert json.dumps(dict.fromkeys(mapping)) == json.dumps(dict.fromkeys(range(100)))
+    assert CountsUnpickling.loaded == [3, 97]
 
 
-class Noted:
+class CountsUnpickling:
     loaded: ClassVar[list[int]] = []
 
     def __init__(self, n: int) -> None:
@@ -259,4 +259,4 @@ class Noted:
 
     def __setstate__(self, state: dict[str, int]) -> None:
         self.n = state["n"]
-        Noted.loaded.append(self.n)
+        CountsUnpickling.loaded.append(self.n)

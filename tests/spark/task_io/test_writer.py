@@ -1,4 +1,4 @@
-"""Sinks on Spark: written by the last tasks, committed once by the driver; a run that fails leaves nothing behind."""
+"""Sinks on Spark: the last tasks write, the driver commits once, and a failed run leaves no files."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_every_element_is_written_once(flags: list[str], tmp_path: Path) -> None
 @pytest.mark.parametrize("shards", [1, 2, 7])
 def test_there_are_as_many_files_as_requested_shards(flags: list[str], tmp_path: Path, shards: int) -> None:
     with tg.Pipeline(options=flags) as p:
-        made = p | tg.Create(range(100)) | tg.Map(str)
-        _ = made | tg.io.WriteToText(str(tmp_path / "out"), num_shards=shards)
+        texts = p | tg.Create(range(100)) | tg.Map(str)
+        _ = texts | tg.io.WriteToText(str(tmp_path / "out"), num_shards=shards)
     assert lines(tmp_path) == sorted(map(str, range(100)))
     assert len(list(tmp_path.iterdir())) == shards
 
@@ -47,9 +47,9 @@ def test_a_sink_in_the_middle_and_one_at_the_end_are_committed_together(flags: l
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     with tg.Pipeline(options=flags) as p:
-        made = p | tg.Create(range(100))
-        _ = made | "early" >> tg.Map(str) | tg.io.WriteToText(str(tmp_path / "a" / "out"))
-        sums = made | tg.Map(lambda x: (x % 2, x)) | tg.CombinePerKey(sum)
+        numbers = p | tg.Create(range(100))
+        _ = numbers | "early" >> tg.Map(str) | tg.io.WriteToText(str(tmp_path / "a" / "out"))
+        sums = numbers | tg.Map(lambda x: (x % 2, x)) | tg.CombinePerKey(sum)
         _ = sums | "late" >> tg.Map(str) | "write late" >> tg.io.WriteToText(str(tmp_path / "b" / "out"))
     assert lines(tmp_path / "a") == sorted(map(str, range(100)))
     assert lines(tmp_path / "b") == ["(0, 2450)", "(1, 2500)"]
@@ -89,7 +89,7 @@ ONE = [f"one-0000{n}-of-00003" for n in range(3)]
 TWO = ["two-00000-of-00001"]
 
 
-def shown(folder: Path) -> list[str]:
+def visible_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
@@ -101,10 +101,10 @@ def test_the_next_run_finishes_a_commit_during_which_the_driver_was_killed(flags
     settings = [part for setting in small for part in ("--spark_conf", setting)]
     run = subprocess.run([sys.executable, "-c", CUT_OFF, str(out), *noting, *settings], check=False)
     assert run.returncode == -signal.SIGKILL
-    assert shown(out) == ONE[:1]
+    assert visible_files(out) == ONE[:1]
     with tg.Pipeline(options=noting) as p:
         _ = p | tg.Create([1]) | tg.Map(abs)
-    assert shown(out) == [path.name for path in sorted(out.iterdir())] == [*ONE, *TWO]
+    assert visible_files(out) == [path.name for path in sorted(out.iterdir())] == [*ONE, *TWO]
     assert lines(out) == sorted(["a", "b", "c"] * 2)
     assert list((tmp_path / "commits").iterdir()) == []
 
@@ -129,8 +129,8 @@ def test_the_next_run_finishes_a_commit_that_failed(
         p.run()
     monkeypatch.undo()
     assert any("the next run with this --spark_commit_dir finishes it" in note for note in caught.value.__notes__)
-    assert shown(out) == ONE[:1]
+    assert visible_files(out) == ONE[:1]
     with tg.Pipeline(options=noting) as p:
         _ = p | tg.Create([1]) | tg.Map(abs)
-    assert shown(out) == [path.name for path in sorted(out.iterdir())] == ONE
+    assert visible_files(out) == [path.name for path in sorted(out.iterdir())] == ONE
     assert lines(out) == ["a", "b", "c"]

@@ -27,22 +27,22 @@ from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.errors import UnsupportedError
 
 
-def noted(x: Any, path: str, name: str) -> Any:
+def logged(x: Any, path: str, name: str) -> Any:
     with Path(path).open("a") as file:
         file.write(f"{name}\n")
     return x
 
 
-def test_every_step_runs_once_however_branches_fork_and_join(flags: list[str], tmp_path: Path) -> None:
+def test_every_step_runs_once_with_any_forks_and_joins(flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     p = tg.Pipeline(options=flags)
-    made = p | tg.Create(range(10)) | "source" >> tg.Map(noted, log, "source") | tg.Map(lambda x: (x, x))
+    pairs = p | tg.Create(range(10)) | "source" >> tg.Map(logged, log, "source") | tg.Map(lambda x: (x, x))
     for depth in range(4):
-        left = made | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.Map(noted, log, f"left {depth}")
-        right = made | f"right {depth}" >> tg.Map(noted, log, f"right {depth}")
-        both = (left, right) | f"both {depth}" >> tg.Flatten()
-        made = both | f"meet {depth}" >> tg.CombinePerKey(max)
-    _ = made | "end" >> tg.Map(noted, log, "end")
+        left = pairs | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.Map(logged, log, f"left {depth}")
+        right = pairs | f"right {depth}" >> tg.Map(logged, log, f"right {depth}")
+        joined = (left, right) | f"both {depth}" >> tg.Flatten()
+        pairs = joined | f"meet {depth}" >> tg.CombinePerKey(max)
+    _ = pairs | "end" >> tg.Map(logged, log, "end")
     p.run()
     names = (tmp_path / "log").read_text().splitlines()
     assert len(names) == 10 * (1 + 4 * 2 + 1)
@@ -53,9 +53,18 @@ def work_of(build: Any, partitions: int) -> TaskSpec:
     p = tg.Pipeline()
     build(p)
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
-    bare = without_values(planned)
+    planned_without_values = without_values(planned)
     inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
-    return TaskSpec(bare, assign_levels(planned), numbered_edges(bare), inputs, partitions, 1 << 20, None, False)
+    return TaskSpec(
+        planned_without_values,
+        assign_levels(planned),
+        numbered_edges(planned_without_values),
+        inputs,
+        partitions,
+        1 << 20,
+        None,
+        False,
+    )
 
 
 def test_a_repeated_task_emits_the_same_rows() -> None:
@@ -107,7 +116,7 @@ def test_problems_of_a_workers_environment_are_described(report: WorkerReport, p
     assert problem is None or problem in problems[0]
 
 
-def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_that_names_another() -> None:
+def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_to_change_it() -> None:
     class Conf:
         def get(self, name: str, default: str = "") -> str:
             return {"spark.sql.execution.pyspark.python": "/opt/python"}.get(name, default)
@@ -127,20 +136,20 @@ def test_objects_that_outlive_a_task_are_excluded_from_most_garbage_collections(
 ) -> None:
     monkeypatch.setattr(task, "_tasks", itertools.count(1))
 
-    class Held:
+    class Collectable:
         pass
 
-    held = Held()
-    held.me = held  # type: ignore[attr-defined]
-    gone = weakref.ref(held)
+    survivor = Collectable()
+    survivor.me = survivor  # type: ignore[attr-defined]
+    reference = weakref.ref(survivor)
     try:
         task._exclude_from_collections()
-        del held
+        del survivor
         gc.collect()
-        assert gone() is not None
+        assert reference() is not None
         for _ in range(63):
             task._exclude_from_collections()
         gc.collect()
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.unfreeze()

@@ -20,7 +20,7 @@ needs_spark = pytest.mark.skipif(bool(session.missing()), reason="; ".join(sessi
 
 
 def output_when_a_worker_loses_its_connection(*program: str) -> str:
-    """The output of a daemon whose only worker loses its connection before it gets a task."""
+    """The output of a daemon whose only worker loses its connection before it receives a task."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         environment = {
             **os.environ,
@@ -39,8 +39,8 @@ def output_when_a_worker_loses_its_connection(*program: str) -> str:
                 worker = os.pidfd_open(pid)
             select.select([worker], [], [])
             os.close(worker)
-            _, said = forking.communicate()
-    return str(said, "utf-8")
+            _, output = forking.communicate()
+    return str(output, "utf-8")
 
 
 @needs_spark
@@ -83,13 +83,13 @@ for last in sys.argv[2:]:
 
 @needs_spark
 @pytest.mark.parametrize(
-    ("lasts", "said"),
+    ("last_lines", "output"),
     [(["7", "-1"], "failed\ndone\n"), (["-1", "7"], "done\nfailed\n")],
     ids=["ends after a success", "ends after a failure"],
 )
-def test_a_small_script_leaves_nothing_on_standard_error(lasts: list[str], said: str, tmp_path: Path) -> None:
+def test_a_small_script_prints_nothing_on_standard_error(last_lines: list[str], output: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(tmp_path / "out" / "part"), *lasts]
+    command = [sys.executable, str(script), str(tmp_path / "out" / "part"), *last_lines]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (said, "")
+    assert (done.stdout, done.stderr) == (output, "")
