@@ -44,6 +44,11 @@ def statuses(count: tuple[tuple[str, int], int], window: tg.IntervalWindow = tg.
     return tg.Row(minute=window.start.to_utc_datetime(), path=path, status=status, requests=requests)
 
 
+def failed(request: Request, least: int) -> tuple[str, int]:
+    """The path of a request, and 1 if it failed, else 0."""
+    return request.path, int(request.status >= least)
+
+
 def failures(of_path: tuple[str, tuple[int, int]], window: tg.IntervalWindow = tg.DoFn.WindowParam) -> tg.Row:
     """The requests of a path in a minute, and how many of them failed."""
     path, (requests, failed) = of_path
@@ -68,7 +73,7 @@ def pipeline(options: LogOptions) -> tg.Pipeline:
     )
     (
         by_minute
-        | "failed" >> tg.Map(lambda request, least: (request.path, int(request.status >= least)), options.failing)
+        | "failed" >> tg.Map(failed, options.failing)
         | "add up" >> tg.CombinePerKey((len, sum))
         | tg.Map(failures)
         | "write failures" >> tg.WriteToCsv(f"{options.output}-failures", file_name_suffix=".csv", num_shards=1)
