@@ -1,4 +1,4 @@
-"""What formats of lines have in common: their text in UTF-8, line numbers, and the search for bad records."""
+"""Shared by the formats of lines: text in UTF-8, line numbers, and the search for bad records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excer
 from tidegate.sdk.errors import ReadError
 
 Parse = Callable[[bytes], Any]
-"""From the bytes of some records to a record batch, or any sequence; it raises what `explain` understands."""
+"""Makes a record batch, or any sequence, of the bytes of some records; it raises errors that `explain` understands."""
 
 
 class TextFile:
@@ -35,11 +35,11 @@ class TextFile:
         return self.file.utf8(self._encoding)
 
     def jump(self, stream: BinaryIO, offset: int) -> None:
-        """Move to a byte of the text, by reading up to it if it can't be reached otherwise."""
+        """Move to an offset in the text; a stream that can't seek is read up to it."""
         skip_to(stream, offset)
 
     def in_utf8(self, data: bytes, offset: int = -1) -> bytes:
-        """Records as UTF-8, without a byte order mark. UnicodeDecodeError for bytes that mean nothing."""
+        """Records as UTF-8, without a byte order mark. Raises UnicodeDecodeError for bytes that can't be decoded."""
         if offset == 0 and data.startswith(codecs.BOM_UTF8):
             data = data[len(codecs.BOM_UTF8) :]
         if self._recoded or data.isascii():
@@ -48,18 +48,18 @@ class TextFile:
         return data if self._bytes_encoding == "utf-8" else text.encode()
 
     def line_at(self, offset: int) -> int:
-        """The number, from 1, of the line with the byte at `offset`. Reads the file again, for an error's sake."""
+        """The number, from 1, of the line with the byte at `offset`. Reads the file again, so only for messages."""
         known = self._known if self._known[0] <= offset else (0, 0)
         lines = self.file.lines_before(offset, self._encoding, known)
         self._known = offset, lines
         return lines + 1
 
     def refuse(self, offset: int, reason: str) -> ReadError:
-        """The error for what is wrong at a byte."""
+        """The error for a problem at a byte."""
         return ReadError(f"{self.file.url}, line {self.line_at(offset)}: {reason}")
 
     def numbers(self, piece: Piece, quote: bytes | None) -> Callable[[int], int]:
-        """From the index of a record of a piece to the number of its line."""
+        """A function that turns the index of a record of a piece into the number of its line."""
         lines: list[int] = []
 
         def number(at: int) -> int:
@@ -143,8 +143,8 @@ def good_and_bad(
     explain: Callable[[bytes, Exception], Problem],
     errors: tuple[type[Exception], ...],
 ) -> Iterator[tuple[int, Any]]:
-    """What the records are, by runs of good ones as `parse` returns them and a Problem for each bad one, each with the
-    index of its first record."""
+    """The records in runs: the results of `parse` for consecutive good ones, and a Problem for each bad one, with the
+    index of the run's first record."""
     pending = [(0, len(records))]
     while pending:
         start, stop = pending.pop()
@@ -163,7 +163,7 @@ def good_and_bad(
 
 
 def moved(elements: list[Any], by: int) -> list[Any]:
-    """Elements of a run of records, whose problems count from the start of their piece."""
+    """The elements of a run of records, with the indexes of problems counted from the start of the piece."""
     if not isinstance(elements, WithProblems):
         return elements
     return [

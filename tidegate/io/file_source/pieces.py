@@ -1,8 +1,8 @@
-"""Files of lines in pieces of whole records, which a line break ends unless it is between quotes.
+"""Files of lines in pieces of whole records. A line break ends a record unless it is between quotes.
 
-A record belongs to the part of a file that its first byte is in, so any division of a file gives the same records.
-Whether a byte is between quotes is known only from the quotes before it. A part of a file is read as if it began
-outside of quotes; the part before it checks that it does, and fails if not.
+A record belongs to the part of a file that contains its first byte, so any division of a file gives the same records.
+Only the quotes before a byte tell whether it is between quotes. A part of a file is read as if it began outside of
+quotes; the reader of the part before it checks this, and fails if it is not so.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Piece(NamedTuple):
 
 
 def first_record(stream: BinaryIO, body: int, start: int) -> int:
-    """Where the first record begins that belongs to a part from `start` on; records begin at `body`, where the stream
-    stands. The stream stands at the record afterwards."""
+    """The offset of the first record of a part that begins at `start`. The records of the file begin at `body`, which
+    is where the stream stands; afterwards it stands at the record that was found."""
     if start <= body:
         return body
     # Line breaks belong to the line before them: from one byte ahead, the next line begins at `start` or later.
@@ -52,7 +52,7 @@ def whole_records(
 ) -> Iterator[Piece]:
     """The records that begin in `[at, end)`, in pieces. The stream stands at `at`, where a record begins.
 
-    A record of more than `longest` bytes is passed over. `refuse` makes the error of a place in the file.
+    A record of more than `longest` bytes is skipped. `refuse` returns the error for a place in the file.
     """
     if end is not None and at >= end:
         return

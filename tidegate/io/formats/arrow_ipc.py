@@ -1,4 +1,4 @@
-"""Reading Arrow IPC files (also known as Feather 2) and streams: record batches are what files are divided into."""
+"""Reading Arrow IPC files (also known as Feather 2) and streams. Files are divided between record batches."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class ArrowFormat(FileFormat):
 
 
 class _Batches:
-    """The record batches of a file or a stream, by number; those of a stream in ascending order alone."""
+    """The record batches of a file or a stream, by number; those of a stream can only be read in ascending order."""
 
     def __init__(self, file: OpenedFile) -> None:
         import pyarrow as pa
@@ -96,7 +96,7 @@ class _Batches:
         self.is_file = is_file
 
     def get(self, at: int) -> Any:
-        """The batch of this number; None behind the last one of the part."""
+        """The batch of this number; None after the last one of the part."""
         if self.is_file:
             stop = self.count if self._end is None else self._end
             return self._reader.get_batch(at) if at < stop else None

@@ -93,7 +93,7 @@ class AvroFormat(FileFormat):
                     return
 
     def _resolved(self, header: _Header) -> Any:
-        """The schema of the records as they are made: the author's, else the file's."""
+        """The schema that records are read with: the author's, or else the file's."""
         return header.schema if self.reader_schema is None else json.loads(self.reader_schema)
 
 
@@ -106,7 +106,7 @@ class _Header:
 
     @property
     def sync(self) -> bytes:
-        """What stands at the end of each block."""
+        """The marker at the end of each block."""
         return self.data[-_SYNC:]
 
 
@@ -124,7 +124,7 @@ def _header(file: OpenedFile, stream: BinaryIO) -> _Header:
 
 
 class _Recorded:
-    """A stream, with what has been read from it."""
+    """A stream that records the bytes that are read from it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
@@ -137,7 +137,7 @@ class _Recorded:
 
 
 class _Spliced:
-    """The header of a file, then the file from one of its blocks on."""
+    """The header of a file, followed by the file from one of its blocks on."""
 
     def __init__(self, header: bytes, stream: BinaryIO) -> None:
         self._header = io.BytesIO(header)
@@ -154,7 +154,7 @@ class _Spliced:
 
 
 def _first_block(stream: BinaryIO, header: _Header, start: int) -> int:
-    """Where the first block begins that belongs to a part: the first whose sync marker before it is in the part."""
+    """The offset of the first block of a part. A block belongs to the part with the sync marker before it."""
     begin = len(header.data)
     if start <= begin - _SYNC:
         return begin
@@ -220,7 +220,7 @@ def _number(rows: _RowNumbers, offset: int, at: int, record: int) -> int:
 
 
 def _varint(stream: BinaryIO) -> int:
-    """Avro's variable-length integer, at which a stream stands."""
+    """Read one of Avro's variable-length integers from a stream."""
     value = shift = 0
     while True:
         byte = stream.read(1)

@@ -1,4 +1,4 @@
-"""Reading CSV: whole records are cut out of the file by quotes and line ends, and pyarrow parses them."""
+"""Reading CSV: the file is divided into whole records at line ends outside of quotes, and pyarrow parses them."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class CsvFormat(FileFormat):
         return None if self.quote_char is None else self.quote_char.encode()
 
     def _header(self, text: TextFile, stream: BinaryIO) -> tuple[tuple[str, ...], int]:
-        """The names of the columns, and where the records begin, at which the stream stands; no names for an empty
-        file."""
+        """The names of the columns, none for an empty file, and the offset of the first record, where the stream stands
+        afterwards."""
         if self.column_names is not None:
             return self.column_names, 0
         line = body = b""
@@ -222,7 +222,7 @@ def _quote_of(parser: _Parser) -> bytes | None:
 
 
 def parser_explains(parser: _Parser) -> Any:
-    """How an error for a single record is put: the column and the reason, without the row of the parser."""
+    """A function that describes the error of a single record: the column and the reason, without the parser's row."""
 
     def explain(record: bytes, error: Exception) -> Problem:
         problem = _explain(record, error)
@@ -258,7 +258,7 @@ def _string() -> Any:
 
 
 def _knows_all(selection: Selection, names: tuple[str, ...]) -> bool:
-    """Whether the schema says all there is to know for parsing: no times, whose texts may have a zone or none."""
+    """Whether the schema suffices for parsing. It doesn't if there are times, whose texts may have a zone or not."""
     schema = selection.schema
     if schema is None or any(condition.column not in schema.names for condition in selection.where):
         return False

@@ -1,4 +1,4 @@
-"""Reading JSON lines: an object a line. pyarrow parses records with columns; dicts as they are come from `json`."""
+"""Reading JSON lines, one object on each line: pyarrow parses records with columns, `json` parses plain dicts."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class JsonFormat(FileFormat):
 
 
 def _as_objects(selection: Selection) -> bool:
-    """Whether elements are made of the objects of `json`, with whatever is in them."""
+    """Whether elements are made of the objects that `json` returns, whatever their members are."""
     return (selection.schema is None and selection.shape.kind == "dict") or selection.shape.kind == "pydantic"
 
 

@@ -1,4 +1,4 @@
-"""The packages that formats need, which are imported only where they are used."""
+"""The packages that formats need. They are imported only where they are used."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from tidegate.sdk.errors import BuildError
 
 
 def need_pyarrow(of: str) -> None:
-    """BuildError, naming the extra to install, if pyarrow is missing; `of` needs it."""
+    """Raise BuildError, naming the transform `of` and the extra to install, if pyarrow is missing."""
     _need("pyarrow", of)
 
 
 def need_fastavro(of: str) -> None:
-    """BuildError, naming the extra to install, if fastavro is missing; `of` needs it."""
+    """Raise BuildError, naming the transform `of` and the extra to install, if fastavro is missing."""
     _need("fastavro", of)
 
 

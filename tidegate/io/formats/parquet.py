@@ -1,4 +1,4 @@
-"""Reading Parquet: row groups are what files are divided into, and statistics tell which of them to skip."""
+"""Reading Parquet. Files are divided between row groups, and statistics tell which of them can be skipped."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _opened(file: OpenedFile) -> Any:
 
 
 class _Skips:
-    """Which row groups can't have a row that meets the conditions."""
+    """Finds the row groups in which no row can meet the conditions."""
 
     def __init__(self, parquet: Any, where: Sequence[Condition], projection: Projection) -> None:
         self._metadata = parquet.metadata

@@ -1,4 +1,4 @@
-"""`FromIterable`: what a Python iterable yields, as a bounded source or, from a thread of its own, as a live one."""
+"""`FromIterable`: the elements of a Python iterable, as a bounded source or, read in a thread, as a live one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tidegate.sdk.user_code.user_fn import name_of
 T = TypeVar("T")
 
 AHEAD: Final = 1000
-"""How many elements the thread of a live iterable reads ahead at most."""
+"""The greatest number of elements that the thread of a live iterable reads ahead."""
 
 WAIT: Final = 0.02
-"""Seconds until the next look at a live iterable that has nothing."""
+"""Seconds until a live iterable that has no element now is read again."""
 
 
 class FromIterable(PTransform[Pipeline, PCollection[T]]):
@@ -62,7 +62,7 @@ class FromIterable(PTransform[Pipeline, PCollection[T]]):
 
 @dataclass(frozen=True)
 class IterableSource(Source[Any]):
-    """The only split is the iterable; a position is how many of its elements have been read."""
+    """The iterable is the only split; a position is the number of its elements that have been read."""
 
     fn: Callable[..., Iterable[Any]]
     bounded: bool = True
@@ -137,7 +137,7 @@ class _LiveReader(Reader[Any]):
         return self._count
 
     def close(self) -> None:
-        """The thread ends at its next element: nothing can interrupt an iterator that is waiting for one."""
+        """Make the thread end at its next element: an iterator that waits for one can't be interrupted."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -178,7 +178,7 @@ def check_factory(fn: Any, of: str, what: str) -> None:
 
 
 def resumed(fn: Callable[..., Iterable[Any]], count: int) -> Iterator[Any]:
-    """The iterator of `fn`, behind its first `count` elements."""
+    """The iterator of `fn`, after its first `count` elements."""
     if requires_skip(fn):
         return iter(fn(count))
     iterator = iter(fn())
@@ -208,7 +208,7 @@ def close_iterator(iterator: Any) -> None:
 
 
 def _required_parameters(fn: Any) -> int:
-    """How many arguments a function can't be called without."""
+    """The number of arguments that a function requires."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):  # a built-in without a signature

@@ -14,11 +14,11 @@ from tidegate.sdk.primitives import Read, ReadOptions
 from tidegate.sdk.steps.transform import PTransform
 
 MAX_RATE: Final = 1_000_000
-"""Elements per second: instants are microseconds, and no two elements of a schedule should share one."""
+"""Elements per second. Timestamps are microseconds, and no two elements of a schedule should share one."""
 
 
 class GenerateSequence(PTransform[Pipeline, PCollection[int]]):
-    """The whole numbers from `start` until before `stop`.
+    """The whole numbers from `start` up to, but not including, `stop`.
 
     Without `stop` the sequence is unbounded. With `rate`, in elements per second, it is unbounded too, and each number
     comes when it is due; the number's timestamp is that instant, and the watermark is the instant of the next number.
@@ -74,8 +74,8 @@ class SequenceSource(Source[int]):
         return int
 
     def splits(self, desired: int) -> list[Split]:
-        """A bounded sequence is divided into ranges of at least a block; an unbounded one like a deck of cards, so that
-        all its splits advance together."""
+        """Ranges of at least a block for a bounded sequence; for an unbounded one, each split takes every n-th number,
+        so that all splits advance together."""
         if self.bounded and self.stop is not None:
             size = max(BLOCK_SIZE, -(-(self.stop - self.start) // desired))
             starts = range(self.start, self.stop, size)

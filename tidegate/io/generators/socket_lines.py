@@ -22,14 +22,14 @@ from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import SECOND, Duration, DurationLike
 
 _WAIT: Final = 0.02
-"""Seconds until the next look at a connection on which nothing has arrived."""
+"""Seconds until a connection on which nothing has arrived is read again."""
 
 
 class ReadFromSocket(PTransform[Pipeline, PCollection[str]]):
     """The lines that a server sends over a TCP connection to `host` and `port`, until it closes the connection.
 
     **At most once**: a server doesn't send a line again. Lines that had been received but not processed when a run
-    failed or was stopped, and lines that are sent while no run is connected, are lost. If that must not be, let the
+    failed or was stopped, and lines that are sent while no run is connected, are lost. To prevent this, let the
     server write to a file (`TailFile`) or to a log that can be read again.
 
     - `reconnect`: how long to wait before connecting again after the connection could not be made, broke or was closed.
@@ -149,7 +149,7 @@ class _SocketReader(Reader[str]):
             self._connection = None
 
     def _receive(self) -> bytes | None:
-        """What has arrived; None if nothing has, b"" if the server has closed the connection."""
+        """The bytes that have arrived; None if there are none, b"" if the server has closed the connection."""
         if self._connection is None:
             self._connection = _Connection(self._source)
         if not self._connection.is_open():
@@ -162,7 +162,7 @@ class _SocketReader(Reader[str]):
         return self._connection.receive()
 
     def _closed(self) -> Batch:
-        """The server has closed the connection."""
+        """Handle the end of the connection, which the server has closed."""
         if self._source.reconnect is None:
             self.close()
             return Batch(Block.of(self._buffer.take_rest()), end=True)
@@ -170,7 +170,7 @@ class _SocketReader(Reader[str]):
         return Batch(Block.of([]), wait=self._source.reconnect)
 
     def _broken(self, error: OSError) -> Batch:
-        """The connection could not be made, or was lost."""
+        """Handle a connection that could not be made, or was lost."""
         what = f"{'the connection was lost' if self._has_connected else 'could not connect'}: {_describe(error)}"
         if self._source.reconnect is None:
             advice = "" if self._has_connected else ". To wait for the server, say reconnect=1"
@@ -198,7 +198,7 @@ class _SocketReader(Reader[str]):
 
 
 class _Connection:
-    """A connection that is made and read without blocking, but for looking up the host's addresses."""
+    """A connection that is made and read without blocking, except for the lookup of the host's addresses."""
 
     def __init__(self, source: SocketSource) -> None:
         self._addresses = socket.getaddrinfo(source.host, source.port, type=socket.SOCK_STREAM)
@@ -228,7 +228,7 @@ class _Connection:
         return self._is_open
 
     def receive(self) -> bytes | None:
-        """What has arrived; None if nothing has, b"" if the server has closed the connection."""
+        """The bytes that have arrived; None if there are none, b"" if the server has closed the connection."""
         assert self._socket is not None
         try:
             return self._socket.recv(PIECE)
@@ -236,13 +236,13 @@ class _Connection:
             return None
 
     def close(self) -> None:
-        """Close the connection, or give up making it."""
+        """Close the connection, or stop connecting."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _begin(self) -> None:
-        """Begin to connect to the next address that does not refuse at once."""
+        """Begin to connect to the next address that does not refuse immediately."""
         while True:
             family, kind, protocol, _, address = self._addresses.pop(0)
             self._socket = socket.socket(family, kind, protocol)

@@ -1,4 +1,4 @@
-"""`TailFile`: the lines of a local file that others append to, across its rotation if asked."""
+"""`TailFile`: the lines of a local file that other programs append to, optionally across its rotation."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ Rotation: TypeAlias = Literal["refuse", "follow"]
 Start: TypeAlias = Literal["beginning", "end"]
 
 _HEAD: Final = 256
-"""How many bytes of a file's beginning identify it, beside its inode, which a file system may use again."""
+"""The number of bytes at a file's beginning that identify it, with its inode, which a file system may reuse."""
 
 _ROTATED: Final = re.compile(r"[.-](?P<suffix>[\dT._-]*\d)(?:\.(?:gz|bz2|xz|zst))?")
-"""What follows the file's name in the names of its rotated predecessors: `.1`, `-20260131`, `.2.gz`."""
+"""The suffixes of the names of rotated files: `.1`, `-20260131`, `.2.gz`."""
 
 _PACKED: Final = (".gz", ".bz2", ".xz", ".zst")
 
 
 class TailFile(PTransform[Pipeline, PCollection[str]]):
-    """The lines of a file that others append to, each once its line end has been written.
+    """The lines of a file that other programs append to, each as soon as its line end has been written.
 
     The position is a byte offset, the file's inode and a checksum of its first bytes. A run that resumes on the
-    streaming runner reads on behind the last line of its checkpoint, in the same file.
+    streaming runner continues after the last line of its checkpoint, in the same file.
 
     - `rotation`: what happens if the file is truncated, or another file takes its place. `"refuse"` fails with
       PositionLost. `"follow"` reads the old file to its end, wherever in the folder it was renamed to (`app.log.1`,
       `app.log-20260131`), then those that were rotated after it, then the new one. A truncated file is read again from
-      its beginning, with a warning, because lines may be gone. A rotated file that is gone, or compressed before it was
-      read, fails with PositionLost: rotate with a delay (`delaycompress`).
+      its beginning, with a warning, because lines may be lost. A rotated file that was deleted or compressed before it
+      was read fails with PositionLost: rotate with a delay (`delaycompress`).
     - `start`: `"end"` leaves out the lines that the file has when the run begins.
-    - `poll_interval`: how long to wait until the next look after one that found nothing.
-    - `allow_missing`: the file may not be there yet.
+    - `poll_interval`: how long to wait before the file is read again, if nothing was appended.
+    - `allow_missing`: accept a file that does not exist yet.
     - `encoding`, `errors`: as in `ReadFromText`, for encodings in which a line ends with the byte 10, as in ASCII.
-    - `max_line_bytes`: a line without an end within so many bytes is an error.
+    - `max_line_bytes`: a longer line is an error.
 
     Other keyword arguments are those of `tg.Read`. For new files in a folder, `ReadFromText(pattern, follow=True)`.
-    Raises BuildError for what can't be followed; ReadError when running, for what can't be decoded.
+    Raises BuildError for a path that can't be followed; ReadError when running, for bytes that can't be decoded.
     """
 
     def __init__(
