@@ -616,15 +616,15 @@ def test_no_worker_is_reported_as_stuck_unless_a_timeout_is_set() -> None:
     assert harness.wait(100_000) == []
 
 
-def test_an_unreachable_checkpoint_directory_fails_an_attempt_but_not_the_job() -> None:
+def test_a_job_waits_for_an_unreachable_checkpoint_directory_and_says_so() -> None:
     harness = running(restart=RestartSettings(attempts=1, delay=1.0))
-    actions = harness.handle(Unreachable("OSError: no route to host"))
-    assert actions_of_type(actions, StopWorkers) == [StopWorkers(0.0)]
-    assert "no route to host" in actions_of_type(actions, Report)[0].text
-    assert actions_of_type(harness.wait(1), StartWorkers) == [StartWorkers(2)]
-    actions = harness.handle(Unreachable("OSError: no route to host"))
-    assert actions_of_type(actions, StopWorkers) != []
-    assert actions_of_type(actions, Report)[0].state == "finishing"
+    for attempt, delay in enumerate((1, 2, 4, 8, 10, 10), start=2):
+        actions = harness.handle(Unreachable("OSError: no route to host"))
+        assert actions_of_type(actions, StopWorkers) == [StopWorkers(0.0)]
+        (report,) = actions_of_type(actions, Report)
+        assert (report.state, report.text.endswith(f"in {delay} s")) == ("restarting", True)
+        assert "no route to host" in report.text
+        assert actions_of_type(harness.wait(delay), StartWorkers) == [StartWorkers(attempt)]
 
 
 def test_a_fenced_coordinator_kills_its_workers_and_does_nothing_more() -> None:

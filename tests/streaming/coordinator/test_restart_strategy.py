@@ -76,3 +76,21 @@ def test_lost_workers_are_retried_even_if_errors_are_not() -> None:
     restarts = RestartStrategy(RestartSettings(), retry_user_errors=False)
     assert isinstance(restarts.failed(LOST, 0), Restart)
     assert isinstance(restarts.failed(raised("7"), 0), FailJob)
+
+
+OUTAGE = Failure(b"away", "the store is away", from_user=True, outage=True)
+
+
+def test_a_job_restarts_as_long_as_a_system_outside_is_away() -> None:
+    for retries in (True, False):  # bounded jobs, too
+        restarts = RestartStrategy(RestartSettings(attempts=1, delay=1.0), retry_user_errors=retries)
+        found = [restarts.failed(OUTAGE, 0) for _ in range(8)]
+        assert found == [Restart(seconds * SECOND) for seconds in (1, 2, 4, 8, 10, 10, 10, 10)]
+        assert delays(restarts, 2) == [1.0, None]  # they don't count as attempts
+    restarts.progressed()
+    assert restarts.failed(OUTAGE, 0) == Restart(SECOND)
+
+
+def test_no_outage_restarts_a_job_with_the_strategy_none() -> None:
+    restarts = RestartStrategy(RestartSettings("none"), retry_user_errors=True)
+    assert isinstance(restarts.failed(OUTAGE, 0), FailJob)

@@ -11,6 +11,7 @@ from tidegate.io.file_source.opened import FileChanged, OpenedFile
 from tidegate.io.records.problems import Problem, SchemaMismatch, WithProblems, bad_record, read_error
 from tidegate.io.records.projection import Projection, Selection, project
 from tidegate.io.records.schema import RecordSchema
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import ReadError
 
 Start: TypeAlias = Any
@@ -43,8 +44,9 @@ class Reading:
             raise mismatch_error(file.url, error) from error
 
     def refuses(self, error: Exception) -> bool:
-        """Whether an error that makes a file unreadable fails the run, instead of becoming a dead letter."""
-        return self.selection.bad_records == "fail" or isinstance(error, FileChanged)
+        """Whether an error that makes a file unreadable fails the run, instead of becoming a dead letter. A file system
+        that is away says nothing about the file."""
+        return self.selection.bad_records == "fail" or isinstance(error, FileChanged) or is_outage(error)
 
     def report(
         self, file: OpenedFile, unit: str, elements: list[Any], number: Callable[[int], int | None]

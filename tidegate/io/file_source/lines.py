@@ -14,6 +14,7 @@ from tidegate.io.file_source.format import Chunk, Reading
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import Piece
 from tidegate.io.records.problems import BadRecord, Problem, WithProblems, excerpt, read_error
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import ReadError
 
 Parse = Callable[[bytes], Any]
@@ -104,7 +105,7 @@ def chunks_of(
 
 def is_damaged(file: OpenedFile, error: Exception) -> bool:
     """Whether an error shows that the compressed data of a file is damaged."""
-    return file.compression not in ("none", "zip") and is_damage(error)
+    return file.compression not in ("none", "zip") and is_damage(error) and not is_outage(error)
 
 
 def damage(file: OpenedFile, error: Exception, reading: Reading, line: int | None = None) -> BadRecord:

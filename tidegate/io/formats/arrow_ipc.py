@@ -13,6 +13,7 @@ from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.problems import BadRecord, bad_file
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import ReadError
 
 _MAGIC: Final = b"ARROW1"
@@ -54,6 +55,8 @@ class ArrowFormat(FileFormat):
             try:
                 batch = batches.get(at)
             except (EOFError, OSError, ValueError) as error:
+                if is_outage(error):
+                    raise  # the batch is not bad
                 file.check_unchanged()
                 words = f"record batch {at} can't be read{'' if batches.is_file else ', nor what follows'}: {error}"
                 if fails:

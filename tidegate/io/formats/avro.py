@@ -17,6 +17,7 @@ from tidegate.io.records.decoder import DictDecoder
 from tidegate.io.records.problems import BadRecord, SchemaMismatch, bad_file
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import Field, RecordSchema
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import BuildError, ReadError, TidegateError, shorten
 
 _SYNC: Final = 16
@@ -81,8 +82,8 @@ class AvroFormat(FileFormat):
             except TidegateError:
                 raise
             except Exception as error:  # what fastavro raises for bytes that are no records has no common class
-                if isinstance(error, OSError) and error.errno is not None:
-                    raise
+                if is_outage(error) or (isinstance(error, OSError) and error.errno is not None):
+                    raise  # the block is not bad
                 file.check_unchanged()
                 words = f"the block at byte {offset} can't be read: {_own_words(error)}"
                 row = _number(rows, offset, at, 0)
@@ -120,6 +121,8 @@ def _header(file: OpenedFile, stream: BinaryIO) -> _Header:
     except OSError:
         raise
     except Exception as error:
+        if is_outage(error):
+            raise
         raise ReadError(f"{file.url}: not an Avro file: {_own_words(error)}") from error
 
 

@@ -15,6 +15,7 @@ from tidegate.io.records.problems import BadRecord, bad_file
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.io.records.types import kind_of
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import PositionLost, ReadError
 
 _BATCH_BYTES: Final = 8 << 20
@@ -106,6 +107,8 @@ def _group(
                 yield [group, at], elements
                 at += batch.num_rows
     except (OSError, ValueError) as error:
+        if is_outage(error):
+            raise  # the row group is not bad
         file.check_unchanged()
         words = f"row group {group} can't be read: {error}"
         if reading.selection.bad_records == "fail":

@@ -13,6 +13,7 @@ from tidegate.runners.engine.sinks.writer import commit_output, loaded_sink, sin
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.protocol.worker_messages import Commit, Committed
 from tidegate.runners.streaming.storage.background import PendingWork, Steps, Work
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.portable.model import Write
 
@@ -55,6 +56,6 @@ class Committer:
             if message.checkpoint is None:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as error:
-            return committed(packed(error), one_line(error))
+            return committed(packed(error), one_line(error), outage=is_outage(error))
         return committed(written=written)
         yield

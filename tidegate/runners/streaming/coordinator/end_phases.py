@@ -120,10 +120,10 @@ class Sweeping(EndPhase):
     def on_unreachable(self, error: str, now: int) -> Phase:
         return self._stop(now)
 
-    def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
+    def on_cleanup_failed(self, step: int, failure: Failure, now: int) -> Phase:
         """Report the error and leave the output: the job is over anyway."""
         assert self.cleanup is not None
-        self.run.out.report("finishing", text)
+        self.run.out.report("finishing", failure.text)
         self.cleanup.discard(step)
         return self
 

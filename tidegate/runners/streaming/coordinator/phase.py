@@ -104,23 +104,26 @@ class Phase:
                     run.out.send(worker, PeerWatermark(run.workers.min_watermark_except(worker)))
                 if self.reports_progress:
                     run.report_progress_if_due(now)
-            case TaskFailed(task=task, error=error, element=element, text=text):
+            case TaskFailed(task=task, error=error, element=element, text=text, outage=outage):
                 stage = None if task is None else task.stage
                 where = _describe(task, worker)
-                return self.fail(Failure(error, f"{where}: {text}" if text else where, True, stage, element or ""), now)
-            case OutputAborted(step=step, error=error, text=text) if self.cleanup is not None:
+                text = f"{where}: {text}" if text else where
+                return self.fail(Failure(error, text, True, stage, element or "", outage), now)
+            case OutputAborted(step=step, error=error, text=text, outage=outage) if self.cleanup is not None:
                 if error is not None:
                     what = f"the uncommitted output of {run.sinks[step]!r} could not be removed"
-                    return self.on_cleanup_failed(step, error, f"{what}: {text}" if text else what, now)
+                    text = f"{what}: {text}" if text else what
+                    return self.on_cleanup_failed(step, Failure(error, text, from_user=True, outage=outage), now)
                 self.cleanup.discard(step)
-            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, written=written, task=task):
-                if written is not None:
-                    run.written.merge(written)
+            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, task=task):
+                if message.written is not None:
+                    run.written.merge(message.written)
                 if error is None:
                     run.checkpoints.commits.acknowledge(step, checkpoint, task)
                     return self
                 what = f"the commit of {run.sinks[step]!r} failed"
-                return self.fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)
+                text = f"{what}: {text}" if text else what
+                return self.fail(Failure(error, text, from_user=True, outage=message.outage), now)
             case SplitsListed(step=step, splits=splits):
                 run.deployment.on_splits_listed(step, splits)
             case SplitsDivided():
@@ -155,7 +158,7 @@ class Phase:
 
     def on_unreachable(self, error: str, now: int) -> Phase:
         """Ownership of the checkpoint directory could not be checked."""
-        return self.lost(f"the checkpoint directory can't be read: {error}", now)
+        return self.lost(f"the checkpoint directory can't be read: {error}", now, outage=True)
 
     def on_cancel(self, now: int) -> Phase:
         """The job was cancelled. This has no effect on a job that is ending already."""
@@ -165,9 +168,9 @@ class Phase:
         """A clean stop was requested."""
         self.run.stop = stop
 
-    def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
+    def on_cleanup_failed(self, step: int, failure: Failure, now: int) -> Phase:
         """A sink could not remove its uncommitted output."""
-        return self.fail(Failure(error, text, from_user=True), now)
+        return self.fail(failure, now)
 
     # -- transitions
 
@@ -175,9 +178,9 @@ class Phase:
         """The attempt has failed. Without an attempt, a failure has no effect."""
         return self
 
-    def lost(self, text: str, now: int) -> Phase:
+    def lost(self, text: str, now: int, *, outage: bool = False) -> Phase:
         """The attempt has failed, but not because of an error in user code."""
-        return self.fail(Failure(packed(RunError(text)), text), now)
+        return self.fail(Failure(packed(RunError(text)), text, outage=outage), now)
 
     def finish(self, outcome: Finish, now: int, *, progress: bool = True) -> Phase:
         """The job is over. `progress`: report progress a last time."""

@@ -3,6 +3,9 @@
 The strategies are Flink's: exponential back-off, a fixed delay, a rate, none. With any of them the job fails at once if
 user code raises the same error on the same element twice in succession, because it would raise it a third time.
 
+While a system outside can't be reached, such as the object store of a source, a sink or the checkpoints, the job starts
+again and again, however long that lasts: no number of attempts would be right. Only the strategy "none" fails at once.
+
 >>> strategy = RestartStrategy(RestartSettings(attempts=2, delay=1.0), retry_user_errors=True)
 >>> lost = Failure(b"", "worker 0 is gone")
 >>> strategy.failed(lost, 0), strategy.failed(lost, 0)
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from tidegate.runners.streaming.model.settings import RestartSettings
 from tidegate.sdk.time import SECOND
@@ -26,6 +29,7 @@ class Failure:
     """Why an attempt failed: `error`, packed by `errors.transport.packed`, and `text` for people.
 
     `from_user`: a task raised the error, on `element` if on any; otherwise a worker was lost or a checkpoint failed.
+    `outage`: a system outside can't be reached.
     """
 
     error: bytes
@@ -33,6 +37,7 @@ class Failure:
     from_user: bool = False
     stage: int | None = None
     element: str = ""
+    outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +64,20 @@ class RestartStrategy:
     def __init__(self, settings: RestartSettings, *, retry_user_errors: bool) -> None:
         self._settings = settings
         self._retry_user_errors = retry_user_errors
-        self._count = 0
+        self._count = self._outages = 0
         self._recent: deque[int] = deque()
         self._last: tuple[int | None, str, bytes] | None = None
 
     def progressed(self) -> None:
         """A checkpoint is complete, or a region of a bounded job: count failures from zero again."""
-        self._count = 0
+        self._count = self._outages = 0
 
     def failed(self, failure: Failure, now: int) -> RestartDecision:
         """Decide whether the job restarts after this failure; `now` in µs."""
+        if failure.outage and self._settings.strategy != "none":
+            self._outages += 1
+            delay = self._settings.delay * 2.0 ** min(self._outages - 1, 64)
+            return Restart(round(min(delay, self._settings.most_delay, _OUTAGE_DELAY) * SECOND))
         if failure.from_user and not self._retry_user_errors:
             return FailJob("a bounded job does not restart after an error in user code")
         same = (failure.stage, failure.element, failure.error) if failure.from_user and failure.element else None
@@ -100,3 +109,7 @@ class RestartStrategy:
             return FailJob(f"at most {len(self._recent)} restarts are allowed within {settings.interval:g} s")
         self._recent.append(now)
         return Restart(round(settings.delay * SECOND))
+
+
+_OUTAGE_DELAY: Final = 10.0
+"""The longest delay before the next attempt to reach a system outside (s)."""

@@ -308,13 +308,14 @@ class TaskEnded:
 class TaskFailed:
     """A task raised an error, packed by `errors.transport.packed`. `element`: an abbreviation of the element that was
     being processed, to recognise it when it fails again. `text`: the error for people, since only the client unpacks
-    errors."""
+    errors. `outage`: a system outside can't be reached."""
 
     task: TaskId | None
     error: bytes
     user: bool
     element: str = ""
     text: str = ""
+    outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,7 +393,7 @@ class RequestQuiescence:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to `Commit`. `error` and `text` are as in `TaskFailed`, or None and "" if the commit succeeded.
+    """The answer to `Commit`. `error`, `text` and `outage` are as in `TaskFailed`; no error if the commit succeeded.
     `written`: the metrics of the output written."""
 
     step: int
@@ -401,15 +402,17 @@ class Committed:
     text: str = ""
     written: MetricCells | None = None
     task: int | None = None
+    outage: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class OutputAborted:
-    """The answer to `AbortOutput`. `error` and `text` are as in `TaskFailed`, or None and "" if all is removed."""
+    """The answer to `AbortOutput`. `error`, `text` and `outage` are as in `TaskFailed`; no error if all is removed."""
 
     step: int
     error: bytes | None = None
     text: str = ""
+    outage: bool = False
 
 
 ToCoordinator: TypeAlias = (

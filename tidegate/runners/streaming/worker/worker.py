@@ -50,6 +50,7 @@ from tidegate.runners.streaming.worker.split_enumeration import (
 )
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of
+from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Read, TestStream, Write
@@ -251,7 +252,8 @@ class Worker:
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
         error, text = (None, "") if first is None else (packed(first), one_line(first))
-        self.services.report(OutputAborted(message.step, error, text))
+        outage = first is not None and is_outage(first)
+        self.services.report(OutputAborted(message.step, error, text, outage))
 
     def _sink_node(self, step: int) -> Write:
         node = self.job.plan.steps[step].tail
@@ -306,5 +308,6 @@ class Worker:
         except Exception as error:
             self._failed = True
             user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
-            self.services.report(TaskFailed(task, packed(error), user, getattr(error, "element", ""), one_line(error)))
+            element, outage = getattr(error, "element", ""), is_outage(error)
+            self.services.report(TaskFailed(task, packed(error), user, element, one_line(error), outage))
             return False
