@@ -1,4 +1,4 @@
-"""The sources and sinks of `tidegate.io` keep the rules of the interface."""
+"""The sources and sinks of `tidegate.io` keep the rules of the interface, also in pipelines on every runner."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import functools
 import gzip
 import itertools
 import os
-from collections.abc import Iterator
+import socketserver
+import threading
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import tidegate as tg
 from tests.io.formats.writing.test_formats import WRITERS
+from tests.support.object_store import s3_file_system
 from tests.support.record_files import FORMATS, drain, visits, write
-from tests.support.written_files import all_rows
+from tests.support.servers.http_server import http_server
+from tests.support.written_files import all_rows, rows_of
 from tests.testing.conformance.good_sources import append_lines
+from tidegate.io.generators.async_iterators import AsyncIteratorSource
 from tidegate.io.generators.iterables import IterableSource
 from tidegate.io.generators.sequence import SequenceSource
+from tidegate.io.generators.socket_lines import SocketSource
 from tidegate.io.generators.tail_file import TailSource
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
-from tidegate.testing import check_sink, check_source
+from tidegate.testing import ConformanceReport, check_sink, check_source
 
 RECORDS = visits(40)
 LINES = [f"line {n}" for n in range(17)]
@@ -56,26 +64,80 @@ OF_FILE_SINKS = {
     "close_discards_unprepared_output",
     "bad_element_is_a_write_error",
 }
+IN_PIPELINES = {"pipelines_read_everything", "pipelines_resume_after_failures"}
+INTO_PIPELINES = {
+    "pipelines_write_everything",
+    "pipelines_write_once_after_failures",
+    "failed_pipelines_leave_nothing",
+}
+
+
+@dataclass(frozen=True)
+class Runners:
+    """On which runners a test runs pipelines. On Spark, it runs nothing else."""
+
+    names: tuple[str, ...]
+
+    @property
+    def spark(self) -> bool:
+        return "spark" in self.names
+
+    def source(self, *args: Any, **options: Any) -> ConformanceReport:
+        only = {"only": ["pipelines_read_everything"]} if self.spark else {}
+        return check_source(*args, runners=self.names, **options, **only)
+
+    def sink(self, *args: Any, **options: Any) -> ConformanceReport:
+        only = {"only": ["pipelines_write_everything"]} if self.spark else {}
+        return check_sink(*args, runners=self.names, **options, **only)
+
+    def expected(self, checks: set[str]) -> set[str]:
+        """The checks that pass."""
+        return {"pipelines_read_everything", "pipelines_write_everything"} & checks if self.spark else checks
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(("direct", "streaming"), id="local"),
+        pytest.param(("spark",), id="spark", marks=pytest.mark.xdist_group("spark")),
+    ]
+)
+def on(request: pytest.FixtureRequest) -> Runners:
+    """Tests of bounded sources, and of sinks, run on every runner."""
+    if "spark" in request.param:
+        request.getfixturevalue("spark_session")
+    return Runners(request.param)
+
+
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
+    *((format, {}) for format in WRITERS),
+    ("csv", {"partition_by": "k"}),
+    ("parquet", {"partition_by": "k"}),
+    ("json", {"max_file_bytes": 1}),
+    ("arrow", {"max_file_bytes": 1}),
+]
+"""Sinks of records: one that appends to files, and one that doesn't, with each option."""
+
+LOCALLY = Runners(("direct", "streaming"))
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_text_files_are_a_conforming_source(tmp_path: Path, suffix: str) -> None:
+def test_text_files_are_a_conforming_source(tmp_path: Path, on: Runners, suffix: str) -> None:
     for name, lines in (("a", LINES[:9]), ("b", LINES[9:])):
         data = "".join(f"{line}\n" for line in lines).encode()
         (tmp_path / f"{name}.txt{suffix}").write_bytes(gzip.compress(data) if suffix else data)
     bad = tmp_path / "bad"
     bad.write_bytes(b"good\nb\xffd\n")
-    report = check_source(
+    report = on.source(
         lambda: TextSource((f"{tmp_path}/*.txt{suffix}",), min_split_size=1),
         LINES,
         bad_source=lambda: TextSource((str(bad),)),
         bad_place="line 2",
     )
-    assert {*OF_ALL_SOURCES, "bad_input_is_a_read_error"} <= set(report.passed)
+    assert on.expected({*OF_ALL_SOURCES, *IN_PIPELINES, "bad_input_is_a_read_error"}) <= set(report.passed)
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_files_of_records_are_a_conforming_source(tmp_path: Path, name: str) -> None:
+def test_files_of_records_are_a_conforming_source(tmp_path: Path, on: Runners, name: str) -> None:
     transform, make, needs = FORMATS[name]
     data = make(RECORDS)
     paths = [write(tmp_path / "a" / name, data), write(tmp_path / "b" / name, make(visits(10, 40)))]
@@ -85,7 +147,7 @@ def test_files_of_records_are_a_conforming_source(tmp_path: Path, name: str) -> 
     def source_of(*paths: Path) -> Any:
         return transform(list(paths), as_=dict, min_split_size=1, **needs).source
 
-    report = check_source(
+    report = on.source(
         lambda: source_of(*paths),
         visits(50),
         bad_source=lambda: source_of(broken),
@@ -94,33 +156,84 @@ def test_files_of_records_are_a_conforming_source(tmp_path: Path, name: str) -> 
         max_positions=8,
         desired=(1, 4),
     )
-    assert {*OF_ALL_SOURCES, "bad_input_is_a_read_error"} <= set(report.passed)
+    assert on.expected({*OF_ALL_SOURCES, *IN_PIPELINES, "bad_input_is_a_read_error"}) <= set(report.passed)
 
 
-def test_sequences_are_conforming_sources() -> None:
-    bounded = check_source(lambda: SequenceSource(5, 5000, None), range(5, 5000), limits=(700, 5000), max_positions=5)
-    paced = check_source(lambda: SequenceSource(0, 30, 1000.0), range(30))
-    endless = check_source(lambda: SequenceSource(0, None, 100_000.0), range(30), endless=True)
-    for report in (bounded, paced, endless):
-        assert set(report.passed) >= OF_ALL_SOURCES
+def test_sequences_are_conforming_sources(on: Runners) -> None:
+    report = on.source(lambda: SequenceSource(5, 5000, None), range(5, 5000), limits=(700, 5000), max_positions=5)
+    assert set(report.passed) >= on.expected(OF_ALL_SOURCES | IN_PIPELINES)
+
+
+def test_live_sequences_are_conforming_sources() -> None:
+    paced = LOCALLY.source(lambda: SequenceSource(0, 30, 1000.0), range(30))
+    endless = LOCALLY.source(lambda: SequenceSource(0, None, 100_000.0), range(30), endless=True)
+    for report in (paced, endless):
+        assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES
+
+
+def test_a_clock_is_a_conforming_source() -> None:
+    ticks = [tg.Timestamp(n) for n in range(100, 112)]
+    report = LOCALLY.source(lambda: tg.PeriodicImpulse(1, start=100, stop=112).source, ticks)
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES
 
 
 def skipping(count: int = 0) -> Iterator[str]:
     return iter(LINES[count:])
 
 
-@pytest.mark.parametrize("bounded", [True, False])
 @pytest.mark.parametrize("fn", [functools.partial(iter, LINES), skipping, lambda skip: iter(LINES[skip:])])
-def test_iterables_are_conforming_sources(fn: Any, bounded: bool) -> None:
-    report = check_source(lambda: IterableSource(fn, bounded), LINES, limits=(1, 5), max_positions=6)
-    assert set(report.passed) >= OF_ALL_SOURCES
+def test_iterables_are_conforming_sources(on: Runners, fn: Any) -> None:
+    report = on.source(lambda: IterableSource(fn, True), LINES, limits=(1, 5), max_positions=6)
+    assert set(report.passed) >= on.expected(OF_ALL_SOURCES | IN_PIPELINES)
+
+
+@pytest.mark.parametrize("fn", [functools.partial(iter, LINES), skipping])
+def test_iterables_that_wait_are_conforming_sources(fn: Any) -> None:
+    report = LOCALLY.source(lambda: IterableSource(fn, False), LINES, limits=(1, 5), max_positions=6)
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES
+
+
+async def each_line(skip: int) -> AsyncIterator[str]:
+    for line in LINES[skip:]:
+        yield line
+
+
+def test_asynchronous_iterators_are_a_conforming_source() -> None:
+    report = LOCALLY.source(lambda: AsyncIteratorSource(each_line), LINES, limits=(1, 5), max_positions=6)
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES
+
+
+@pytest.fixture
+def line_server() -> Iterator[int]:
+    """A server that sends the lines to each client and closes the connection; its port."""
+
+    class SendLines(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall("".join(f"{line}\n" for line in LINES).encode())
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), SendLines) as server:
+        server.daemon_threads = True
+        serving = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        serving.start()
+        yield server.server_address[1]
+        server.shutdown()
+        serving.join()
+
+
+def test_a_socket_is_a_conforming_source_that_is_not_read_twice(line_server: int) -> None:
+    report = LOCALLY.source(lambda: SocketSource("127.0.0.1", line_server), LINES)
+    once = {"resumes_at_every_position", "readers_are_independent", "pipelines_resume_after_failures"}
+    assert set(report.passed) >= (OF_ALL_SOURCES | IN_PIPELINES) - once
+    assert {report.skipped[name] for name in once} == {
+        "replayable = False: elements can't be read a second time",
+    }
 
 
 def test_a_growing_file_is_a_conforming_source(tmp_path: Path) -> None:
     path, bad = tmp_path / "log", tmp_path / "bad"
     append_lines(path, *LINES)
     bad.write_bytes(b"good\nb\xffd\n")
-    report = check_source(
+    report = LOCALLY.source(
         lambda: TailSource(str(path), poll_interval=0.01),
         LINES,
         bad_source=lambda: TailSource(str(bad), poll_interval=0.01),
@@ -130,6 +243,7 @@ def test_a_growing_file_is_a_conforming_source(tmp_path: Path) -> None:
     )
     assert set(report.passed) >= {
         *OF_ALL_SOURCES,
+        *IN_PIPELINES,
         "never_blocks",
         "bad_input_is_a_read_error",
         "reads_what_is_added",
@@ -137,30 +251,124 @@ def test_a_growing_file_is_a_conforming_source(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("shards", [0, 2])
-@pytest.mark.parametrize("suffix", [".txt", ".txt.gz"])
-def test_text_files_are_a_conforming_sink(tmp_path: Path, suffix: str, shards: int) -> None:
+ENUMERATED = {
+    "discovers_each_split_once",
+    "enumerator_restarts_between_any_two_looks",
+    "enumerator_state_is_bounded",
+    "enumerator_says_when_to_look_again",
+    "discovers_what_is_added",
+}
+
+
+def test_a_folder_that_is_followed_is_a_conforming_source(tmp_path: Path) -> None:
+    for name, lines in (("a", LINES[:5]), ("b", LINES[5:6]), ("c", LINES[6:])):
+        append_lines(tmp_path / f"{name}.txt", *lines)
+    report = LOCALLY.source(
+        lambda: tg.io.ReadFromText(tmp_path / "*.txt", follow=True, poll_interval=0.01, min_age=0).source,
+        LINES,
+        add=lambda: append_lines(tmp_path / "d.txt", "new", "newer"),
+    )
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES | ENUMERATED
+
+
+@pytest.mark.parametrize("name", ["visits.csv", "visits.parquet"])
+def test_files_on_a_web_server_are_a_conforming_source(tmp_path: Path, on: Runners, name: str) -> None:
+    transform, make, needs = FORMATS[name]
+    write(tmp_path / "a" / name, make(RECORDS))
+    write(tmp_path / "b" / name, make(visits(10, 40)))
+    with http_server(tmp_path) as url:
+        report = on.source(
+            lambda: transform([f"{url}/a/{name}", f"{url}/b/{name}"], as_=dict, min_split_size=1, **needs).source,
+            visits(50),
+            limits=(7, 1000),
+            max_positions=4,
+            desired=(1, 4),
+        )
+    assert on.expected(OF_ALL_SOURCES | IN_PIPELINES) <= set(report.passed)
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Any]:
+    """The file system of a store with a bucket `bucket`."""
+    for name in ("s3fs", "moto", "flask"):
+        pytest.importorskip(name)
+    with s3_file_system("bucket") as store:
+        yield store
+
+
+@pytest.mark.xdist_group("s3")
+def test_files_in_s3_are_a_conforming_source(bucket: Any) -> None:
+    for name, records in (("a", RECORDS), ("b", visits(10, 40))):
+        bucket.pipe(f"bucket/in/{name}.parquet", FORMATS["visits.parquet"][1](records))
+    report = LOCALLY.source(
+        lambda: tg.io.ReadFromParquet("s3://bucket/in/*", as_=dict).source,
+        visits(50),
+        limits=(7, 1000),
+        max_positions=4,
+        desired=(1, 4),
+    )
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES
+
+
+@pytest.mark.xdist_group("s3")
+def test_a_folder_in_s3_that_is_followed_is_a_conforming_source(bucket: Any) -> None:
+    def lines_in(name: str, *lines: str) -> list[str]:
+        bucket.pipe(f"bucket/followed/{name}", "".join(f"{line}\n" for line in lines).encode())
+        return list(lines)
+
+    lines_in("a", *LINES[:9])
+    lines_in("b", *LINES[9:])
+    report = LOCALLY.source(
+        lambda: tg.io.ReadFromText("s3://bucket/followed/*", follow=True, poll_interval=0.01).source,
+        LINES,
+        add=lambda: lines_in("c", "new", "newer"),
+        limits=(1, 1000),
+        max_positions=4,
+    )
+    assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES | ENUMERATED
+
+
+@pytest.mark.xdist_group("s3")
+def test_files_in_s3_are_a_conforming_sink(bucket: Any) -> None:
+    numbers = itertools.count()
+
+    def read_back(sink: Any) -> list[Any]:
+        bucket.invalidate_cache()
+        paths = bucket.glob(f"{sink.prefix.removeprefix('s3://')}*")
+        return [row for path in paths for row in rows_of(bucket.cat(path), "parquet")]
+
+    report = LOCALLY.sink(
+        lambda: tg.io.WriteToParquet(f"s3://bucket/out/{next(numbers)}/x", {"n": int}).sink,
+        [{"n": n} for n in range(10)],
+        read_back,
+        bad_element={"n": "x"},
+        bad_place="n",
+    )
+    assert set(report.passed) == OF_FILE_SINKS | INTO_PIPELINES
+
+
+@pytest.mark.parametrize(("suffix", "shards"), [(".txt", 0), (".txt.gz", 2)])
+def test_text_files_are_a_conforming_sink(tmp_path: Path, on: Runners, suffix: str, shards: int) -> None:
     numbers = itertools.count()
 
     def read_back(sink: TextSink) -> list[str]:
         found = TextSource((f"{sink.prefix}*",), allow_empty=True)
         return [line for split in found.splits(1) for line in drain(found, split)]
 
-    report = check_sink(
+    report = on.sink(
         lambda: TextSink(str(tmp_path / str(next(numbers)) / "x"), suffix, num_shards=shards, encoding="ascii"),
         LINES,
         read_back,
         bad_element="é",
         bad_place="ascii",
     )
-    assert set(report.passed) == OF_FILE_SINKS
+    assert set(report.passed) == on.expected(OF_FILE_SINKS | INTO_PIPELINES)
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"partition_by": "k"}, {"max_file_bytes": 1}], ids=["", "partitions", "rolling"]
-)
-@pytest.mark.parametrize("format", WRITERS)
-def test_files_of_records_are_a_conforming_sink(tmp_path: Path, format: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("format", "options"), VARIANTS)
+def test_files_of_records_are_a_conforming_sink(
+    tmp_path: Path, on: Runners, format: str, options: dict[str, Any]
+) -> None:
     numbers = itertools.count()
     addressed = "partition_by" in options
     elements = [{"n": n, "text": f"text {n}"} for n in range(10)]
@@ -178,11 +386,11 @@ def test_files_of_records_are_a_conforming_sink(tmp_path: Path, format: str, opt
 
     written = [((f"k={row['n'] % 3}",), {"k": str(row["n"] % 3), **row}) for row in elements]  # type: ignore[operator]
     bad = {"n": datetime.date(2013, 1, 1), "text": "x", "k": "1"}
-    report = check_sink(
+    report = on.sink(
         make,
         written if addressed else elements,
         read_back,
         bad_element=(("k=1",), bad) if addressed else bad,
         bad_place="n",
     )
-    assert set(report.passed) == OF_FILE_SINKS
+    assert set(report.passed) == on.expected(OF_FILE_SINKS | INTO_PIPELINES)

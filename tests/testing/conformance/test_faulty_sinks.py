@@ -85,7 +85,7 @@ class FilesAttempt(Attempt[int]):
 
 @dataclass(frozen=True)
 class Staged(Files):
-    """The same, but files are staged with the runner, and committed files are named by their orders."""
+    """The same, but files are staged with the runner, and committed files are named by checkpoint and order."""
 
     commit_by: Literal["job", "task"] = "task"
 
@@ -97,7 +97,10 @@ class Staged(Files):
         for committable in in_order(committables):
             (file,) = committable.files
             with file.open() as opened:
-                (self.visible / f"{run}.{committable.order}").write_bytes(opened.read())
+                (self.visible / self.file_name(run, committable, checkpoint)).write_bytes(opened.read())
+
+    def file_name(self, run: str, committable: Committable, checkpoint: int | None) -> str:
+        return f"{run}.{checkpoint}.{committable.order}"
 
 
 class StagedAttempt(FilesAttempt):
@@ -134,7 +137,7 @@ def read_back(sink: Files) -> list[Any]:
 
 def check(folder: Path, make: Any = Files, **options: Any) -> ConformanceReport:
     numbers = itertools.count()
-    options = {"bad_element": "text", "bad_place": str(folder), **options}
+    options = {"bad_element": "text", "bad_place": str(folder), "runners": ["direct", "streaming"], **options}
     return check_sink(lambda: make(str(folder / str(next(numbers)))), ELEMENTS, read_back, **options)
 
 
@@ -248,6 +251,13 @@ class ReadsTheLocalFile(Staged):
             name = f"{run}.{committable.order}"
             if not (self.visible / name).exists():
                 (self.visible / name).write_text(Path(committable.payload).read_text())
+
+
+class NamesByOrder(Staged):
+    """An attempt after a restart counts from the start again."""
+
+    def file_name(self, run: str, committable: Committable, checkpoint: int | None) -> str:
+        return f"{run}.{committable.order}"
 
 
 class CopiesIntoPayload(StagedAttempt):
@@ -382,6 +392,11 @@ FAULTS: list[tuple[str, type[Files], str]] = [
     ("bad_element_is_a_write_error", with_attempt(RaisesTypeError), "TypeError"),
     ("bad_element_is_a_write_error", with_attempt(NamesNoPlace), "does not mention"),
     ("bad_element_is_a_write_error", with_attempt(FailsToClose), "close() after an error raised"),
+    ("pipelines_write_everything", with_attempt(DropsOne), "after a pipeline on the direct runner"),
+    ("pipelines_write_everything", with_attempt(InMemoryAttempt, InMemory), "on the streaming runner"),
+    ("pipelines_write_once_after_failures", with_attempt(ImmediateAttempt), "unexpected"),
+    ("pipelines_write_once_after_failures", NamesByOrder, "missing"),
+    ("failed_pipelines_leave_nothing", with_attempt(ImmediateAttempt), "that failed"),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from dataclasses import dataclass, field
@@ -200,6 +201,15 @@ class FailsToCloseAfterAnError(NumbersReader):
             raise RuntimeError("in the middle of a read")
 
 
+class ReadsInItsOwnProcess(Numbers):
+    process = os.getpid()
+
+    def reader(self, split: Split, position: Position = None) -> Reader[int]:
+        if os.getpid() != self.process:
+            raise ReadError(f"{os.getpid()} is not the process that made it")
+        return super().reader(split, position)
+
+
 OF_NUMBERS: list[tuple[str, type[Numbers], str]] = [
     ("reads_everything", with_reader(DropsTheLast), "missing"),
     ("reads_everything", with_reader(IgnoresTheLimit), "returned 2 elements"),
@@ -224,11 +234,21 @@ OF_NUMBERS: list[tuple[str, type[Numbers], str]] = [
     ("bad_input_is_a_read_error", with_reader(NamesNoPlace), "does not mention 'number 11'"),
     ("bad_input_is_a_read_error", SkipsBadInput, "without an error"),
     ("bad_input_is_a_read_error", with_reader(FailsToCloseAfterAnError), "close() after an error raised"),
+    ("pipelines_read_everything", with_reader(DropsTheLast), "a pipeline on the direct runner"),
+    ("pipelines_read_everything", ReadsInItsOwnProcess, "not the process that made it"),
+    ("pipelines_resume_after_failures", with_reader(PositionBehind), "unexpected"),
+    ("pipelines_resume_after_failures", DividesTheWhole, "unexpected"),
 ]
 
 
 def test_a_source_of_numbers_keeps_the_rules() -> None:
-    report = check_source(Numbers, NUMBERS, bad_source=lambda: Numbers(broken=True), bad_place="number 11")
+    report = check_source(
+        Numbers,
+        NUMBERS,
+        bad_source=lambda: Numbers(broken=True),
+        bad_place="number 11",
+        runners=["direct", "streaming"],
+    )
     assert {name for name, _, _ in OF_NUMBERS} == set(report.passed)
 
 
@@ -240,6 +260,7 @@ def test_a_fault_of_a_bounded_source_is_caught(check: str, faulty: type[Numbers]
             NUMBERS,
             bad_source=lambda: faulty(broken=True),
             bad_place="number 11",
+            runners=["direct", "streaming"],
             patience=1.0 if "is bounded" in message else 60.0,
             only=[check],
         )
@@ -403,6 +424,14 @@ def check_folder(path: Path, faulty: Any, follow: bool = True, **options: Any) -
     return check_source(lambda: source(str(path), follow), LINES, add=add if follow else None, **options)
 
 
+def test_pipelines_read_and_follow_sources_of_every_kind(tmp_path: Path) -> None:
+    runs: Any = {"only": ["pipelines_read_everything", "pipelines_resume_after_failures"]}
+    check_lines(tmp_path / "lines", LinesReader, runners=["direct", "streaming"], **runs)
+    check_folder(tmp_path / "folder", FolderEnumerator, runners=["streaming"], **runs)
+    report = check_lines(tmp_path / "other", LinesReader, runners=["spark"], **runs)
+    assert "direct and streaming" in report.skipped["pipelines_read_everything"]
+
+
 def test_a_source_with_an_enumerator_keeps_the_rules(tmp_path: Path) -> None:
     followed = check_folder(tmp_path / "followed", FolderEnumerator, patience=5.0)
     ended = check_folder(tmp_path / "ended", FolderEnumerator, follow=False)
@@ -434,5 +463,7 @@ def test_checks_are_skipped_with_a_reason_and_unknown_ones_refused() -> None:
     assert "closes" not in report.passed
     with pytest.raises(BuildError, match="no conformance check 'close'"):
         check_source(Numbers, NUMBERS, only=["close"])
+    with pytest.raises(BuildError, match="no runner 'flink'"):
+        check_source(Numbers, NUMBERS, runners=["flink"])
     with pytest.raises(BuildError, match="limits"):
         check_source(Numbers, NUMBERS, limits=[])

@@ -14,10 +14,11 @@ def main() -> None:
     """Make the commits that a request on stdin describes."""
     request = json.load(sys.stdin)
     sys.path[:] = request["path"]
-    sink = pickle.loads(base64.b64decode(request["sink"]))
-    for group in request["groups"]:
-        stored = [
-            Stored(tuple(order), payload, tuple((name, base64.b64decode(data)) for name, data in files))
-            for order, payload, files in group
-        ]
-        sink.commit(request["run"], [each.restored() for each in stored], request["checkpoint"])
+    for commit in request["commits"]:
+        sink = pickle.loads(base64.b64decode(commit["sink"]))
+        for group in commit["groups"]:
+            stored = [
+                Stored(tuple(order), payload, tuple((name, base64.b64decode(data)) for name, data in files))
+                for order, payload, files in group
+            ]
+            sink.commit(commit["run"], [each.restored() for each in stored], commit["checkpoint"])

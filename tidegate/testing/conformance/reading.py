@@ -46,6 +46,7 @@ class SourceCase:
     bad_place: str = ""
     add: Callable[[], Iterable[Any]] | None = None
     lose: Callable[[], object] | None = None
+    runners: tuple[str, ...] = ()
 
     def source(self) -> Source[Any]:
         return self.calls("make_source()", self.make)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.errors import BuildError
-from tidegate.testing.conformance import sink_checks, sink_failure_checks
+from tidegate.testing.conformance import sink_checks, sink_failure_checks, sink_runs
+from tidegate.testing.conformance.pipeline_runs import check_runners
 from tidegate.testing.conformance.rules import Calls, ConformanceReport, run_checks
 from tidegate.testing.conformance.writing import TASKS, SinkCase
 
@@ -31,6 +32,9 @@ SINK_CHECKS: Final[tuple[Callable[[SinkCase], None], ...]] = (
     sink_failure_checks.attempts_of_a_task_do_not_interfere,
     sink_failure_checks.close_discards_unprepared_output,
     sink_failure_checks.bad_element_is_a_write_error,
+    sink_runs.pipelines_write_everything,
+    sink_runs.pipelines_write_once_after_failures,
+    sink_runs.failed_pipelines_leave_nothing,
 )
 """The checks of sinks, in the order in which they run."""
 
@@ -44,6 +48,7 @@ def check_sink(
     *,
     bad_element: Any = _NONE,
     bad_place: str = "",
+    runners: Sequence[str] = (),
     patience: float = 60.0,
     only: Collection[str] | None = None,
     skip: Mapping[str, str] | None = None,
@@ -58,17 +63,18 @@ def check_sink(
     six that differ, and `read_back(sink)` returns the elements that a reader of the sink's place sees, in any order.
 
     - `bad_element` can't be written; the error must contain `bad_place`.
+    - `runners`: the names of runners on which whole pipelines write to the sink, such as `["direct", "streaming"]`.
     - `patience`: for how many seconds a call may last.
     - `only` and `skip` choose checks by name; `skip` maps each name to the reason.
 
     Returns which checks passed, and why the others did not run: a sink that is at-least-once need not keep the rules of
     transactions. Raises RuleBroken, an AssertionError, which names the rule, what was seen and what to do; BuildError
-    for a check that doesn't exist or too few elements.
+    for a check or a runner that doesn't exist, or too few elements.
     """
     written = list(elements)
     if len(written) < 2 * TASKS:
         raise BuildError(f"check_sink: {2 * TASKS} elements are needed, so that each task writes two of them")
     calls = Calls(patience)
     bad = () if bad_element is _NONE else (bad_element,)
-    case = SinkCase(make_sink, written, read_back, calls, bad, bad_place)
+    case = SinkCase(make_sink, written, read_back, calls, bad, bad_place, check_runners(runners))
     return run_checks(case.sink().name, SINK_CHECKS, case, calls, only, skip or {})

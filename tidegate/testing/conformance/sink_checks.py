@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Hashable
-from typing import Final
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
 
 from tidegate.sdk.errors import shorten
-from tidegate.testing.conformance.rules import NotApplicable, broken, copied, pickled
+from tidegate.testing.conformance.rules import Calls, NotApplicable, broken, copied, pickled
 from tidegate.testing.conformance.writing import Round, SinkCase, Stored
 from tidegate.testing.matchers import pair_up
 
@@ -100,10 +100,9 @@ def commits_twice(case: SinkCase) -> None:
 def commits_in_another_process(case: SinkCase) -> None:
     """A process that has the pickled sink and the stored committables alone can commit, and repeat the commit of
     another process."""
-    for mode in MODES:
-        round = case.round(mode)
-        prepared = round.written_by_all()
-        _commit_elsewhere(round, prepared)
+    rounds = [(round, round.written_by_all()) for round in map(case.round, MODES)]
+    _commit_elsewhere(case, rounds)
+    for round, prepared in rounds:
         round.expect(case.elements, "after another process committed", "put what a commit needs into its committables")
         if round.sink.delivery == "exactly_once":
             round.commit(prepared)
@@ -178,22 +177,10 @@ def commits_staged_files(case: SinkCase) -> None:
 _PROGRAM: Final = "from tidegate.testing.conformance.another_process import main; main()"
 
 
-def _commit_elsewhere(round: Round, stored: list[Stored]) -> None:
+def _commit_elsewhere(case: SinkCase, rounds: Sequence[tuple[Round, list[Stored]]]) -> None:
     """Commit in a new Python process."""
-    calls = round.case.calls
-    request = {
-        "path": sys.path,
-        "sink": base64.b64encode(pickled(calls, "the sink", round.sink)).decode(),
-        "run": round.run,
-        "checkpoint": round.checkpoint,
-        "groups": [
-            [
-                [each.order, each.payload, [[name, base64.b64encode(data).decode()] for name, data in each.files]]
-                for each in group
-            ]
-            for group in round.groups(stored, round.checkpoint)
-        ],
-    }
+    calls = case.calls
+    request = {"path": sys.path, "commits": [_commit(calls, round, stored) for round, stored in rounds]}
 
     def run() -> subprocess.CompletedProcess[str]:
         with tempfile.TemporaryFile("w+") as file:
@@ -211,3 +198,19 @@ def _commit_elsewhere(round: Round, stored: list[Stored]) -> None:
             f"commit in another process failed: {last[0]}",
             "let commit use nothing but the sink's fields and the committables",
         )
+
+
+def _commit(calls: Calls, round: Round, stored: list[Stored]) -> dict[str, Any]:
+    """A commit as a request describes it."""
+    return {
+        "sink": base64.b64encode(pickled(calls, "the sink", round.sink)).decode(),
+        "run": round.run,
+        "checkpoint": round.checkpoint,
+        "groups": [
+            [
+                [each.order, each.payload, [[name, base64.b64encode(data).decode()] for name, data in each.files]]
+                for each in group
+            ]
+            for group in round.groups(stored, round.checkpoint)
+        ],
+    }

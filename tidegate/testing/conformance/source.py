@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.errors import BuildError
-from tidegate.testing.conformance import enumerator_checks, source_checks
+from tidegate.testing.conformance import enumerator_checks, source_checks, source_runs
+from tidegate.testing.conformance.pipeline_runs import check_runners
 from tidegate.testing.conformance.reading import SourceCase
 from tidegate.testing.conformance.rules import Calls, ConformanceReport, run_checks
 
@@ -27,6 +28,8 @@ SOURCE_CHECKS: Final[tuple[Callable[[SourceCase], None], ...]] = (
     enumerator_checks.enumerator_state_is_bounded,
     enumerator_checks.enumerator_says_when_to_look_again,
     enumerator_checks.bounded_enumerator_ends,
+    source_runs.pipelines_read_everything,
+    source_runs.pipelines_resume_after_failures,
     # These change the data, so they come last.
     source_checks.reads_what_is_added,
     enumerator_checks.discovers_what_is_added,
@@ -44,6 +47,7 @@ def check_source(
     add: Callable[[], Iterable[Any]] | None = None,
     lose: Callable[[], object] | None = None,
     endless: bool = False,
+    runners: Sequence[str] = (),
     desired: Sequence[int] = (1, 2, 3, 8),
     limits: Sequence[int] = (1, 3, 1000),
     max_positions: int = 20,
@@ -65,6 +69,8 @@ def check_source(
     - `add` adds data to what an unbounded source reads, and returns the added elements. `lose` removes data that has
       been read, such as a file that was deleted. Both are called at most once, at the end.
     - `endless`: the source has more elements than the expected ones.
+    - `runners`: the names of runners on which whole pipelines read the source, such as `["direct", "streaming"]`. A
+      runner that can't run it, as Spark can't run an unbounded source, is left out.
     - `desired` and `limits`: with how many splits, and how many elements at a time, the source is read.
     - `max_positions`: at how many positions of each split a reader resumes; `max_state_bytes`: how large an
       enumerator's state may be.
@@ -72,7 +78,7 @@ def check_source(
     - `only` and `skip` choose checks by name; `skip` maps each name to the reason.
 
     Returns which checks passed, and why the others did not run. Raises RuleBroken, an AssertionError, which names the
-    rule, what was seen and what to do; BuildError for a check that doesn't exist.
+    rule, what was seen and what to do; BuildError for a check or a runner that doesn't exist.
     """
     for what, numbers in (("desired", desired), ("limits", limits)):
         if not numbers or any(type(number) is not int or number < 1 for number in numbers):
@@ -91,6 +97,7 @@ def check_source(
         bad_place,
         add,
         lose,
+        check_runners(runners),
     )
     name = calls("make_source()", make_source).name
     return run_checks(name, SOURCE_CHECKS, case, calls, only, skip or {})

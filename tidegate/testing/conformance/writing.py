@@ -41,6 +41,7 @@ class SinkCase:
     calls: Calls
     bad_element: tuple[Any, ...] = ()
     bad_place: str = ""
+    runners: tuple[str, ...] = ()
 
     def sink(self) -> Sink[Any]:
         return self.calls("make_sink()", self.make)
