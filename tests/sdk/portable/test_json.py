@@ -394,7 +394,7 @@ def test_every_truncation_is_refused() -> None:
 
 
 def test_invalid_json_is_refused() -> None:
-    assert load_error('{"version": 1,\n oops}') == (
+    assert load_error('{"version": 2,\n oops}') == (
         "job.json is not JSON: Expecting property name enclosed in double quotes at line 2, column 2"
     )
     assert load_error(b'{"version": "\xff"}') == "job.json is not JSON: it is not UTF-8 at byte 13"
@@ -485,11 +485,13 @@ def _assert_loads_or_is_refused(data: bytes) -> None:
 
 
 def test_another_format_version_is_refused_before_anything_else() -> None:
-    text = json.dumps({"version": 2, "whatever": "it has"})
+    text = json.dumps({"version": 3, "whatever": "it has"})
     assert load_error(text) == (
-        "job.json has format version 2, but this Tidegate reads version 1: "
+        "job.json has format version 3, but this Tidegate reads versions 1 to 2: "
         "compile the pipeline again with the Tidegate that runs it"
     )
+    assert load_error('{"version": 0}').startswith("job.json has format version 0")
+    assert load_error('{"version": 1.0}').startswith("job.json has format version 1.0")
     assert load_error("{}").startswith("job.json has no format version")
     assert load_error('{"version": true}').startswith("job.json has format version True")
 

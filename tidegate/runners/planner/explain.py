@@ -179,6 +179,8 @@ def _node_note(plan: Plan, node: Node) -> str:
         case Read():
             delivery = "" if node.replayable else ", at_most_once"
             notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}{delivery}")
+        case ParDo(fn=fn) if fn.shown != fn.name:
+            notes.insert(0, fn.shown)
         case AssignWindows(windowing=windowing):
             notes.insert(0, describe_windowing(windowing))
         case Write():

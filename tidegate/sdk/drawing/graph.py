@@ -162,7 +162,7 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
             if not node.replayable:
                 yield "delivery", "at most once"
         case ParDo() | CombinePerKey():
-            yield "function", node.fn.name + (f", defined at {node.fn.where}" if node.fn.where else "")
+            yield "function", node.fn.shown + (f", defined at {node.fn.where}" if node.fn.where else "")
         case Write():
             yield "sink", node.name
             yield "delivery", node.delivery.replace("_", " ")

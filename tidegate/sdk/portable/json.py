@@ -29,7 +29,17 @@ from pydantic import (
 
 from tidegate.sdk.errors import BuildError, LoadError, shorten
 from tidegate.sdk.portable.integrity import check_references
-from tidegate.sdk.portable.model import FORMAT_VERSION, Collection, Environment, Node, Pipeline, Values, code_of
+from tidegate.sdk.portable.model import (
+    FORMAT_VERSION,
+    OLDEST_VERSION,
+    Collection,
+    Environment,
+    Node,
+    Pipeline,
+    Values,
+    code_of,
+)
+from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
@@ -49,7 +59,9 @@ def dump(pipeline: Pipeline) -> str:
         for name, part in parts.items()
     }
     entries: dict[str, dict[str, Any]] = {
-        "functions": {id: _Function(fn.name, fn.code, fn.where) for id, fn in tables.functions.items() if fn.code},
+        "functions": {
+            id: _Function(fn.name, fn.code, fn.where, fn.body) for id, fn in tables.functions.items() if fn.code
+        },
         "values": {
             id: _Elements(v.count, v.data, _sha256(v.data)) for id, v in tables.values.items() if v.data is not None
         },
@@ -76,10 +88,10 @@ def load(text: str | bytes, source_name: str = "the pipeline") -> Pipeline:
     text = _decoded(text, source_name)
     raw = _parse(text, source_name)
     version = raw.get("version")
-    if version != FORMAT_VERSION or isinstance(version, bool):
+    if type(version) is not int or not OLDEST_VERSION <= version <= FORMAT_VERSION:
         found = f"has format version {shorten(version)}" if "version" in raw else "has no format version"
         raise LoadError(
-            f"{source_name} {found}, but this Tidegate reads version {FORMAT_VERSION}: "
+            f"{source_name} {found}, but this Tidegate reads versions {OLDEST_VERSION} to {FORMAT_VERSION}: "
             "compile the pipeline again with the Tidegate that runs it"
         )
     try:
@@ -117,6 +129,7 @@ class _Function:
         Annotated[ImportRef, Tag("reference")] | Annotated[Payload, Tag("payload")], Discriminator(_kind_of_code)
     ]
     where: Where | None = None
+    body: Body | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +156,7 @@ class _Tables:
         return _lookup(self.values, id, "entry")
 
     def id_of(self, fn: UserFn) -> str:
-        return self._id((fn.name, fn.where, fn.code), fn.name, fn, self.functions)
+        return self._id((fn.name, fn.where, fn.code, fn.body), fn.name, fn, self.functions)
 
     def id_of_values(self, values: Values) -> str:
         return self._id((values.count, values.data), "values", values, self.values)
@@ -178,7 +191,7 @@ def _load_functions(table: dict[str, _Function], info: ValidationInfo[Any]) -> d
     for id, entry in table.items():
         if isinstance(entry.code, Payload) and _sha256(entry.code.data) != entry.code.sha256:
             raise ValueError(f"the payload of function {id!r} is corrupt: its SHA-256 is not the recorded one")
-        tables.functions[id] = UserFn(entry.name, entry.where, entry.code)
+        tables.functions[id] = UserFn(entry.name, entry.where, entry.code, body=entry.body)
     return table
 
 

@@ -21,7 +21,11 @@ from tidegate.sdk.user_code.sealing import Sealer
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""The version that is written. Version 1 had no bodies of functions."""
+
+OLDEST_VERSION: Final = 1
+"""The oldest version that is read."""
 
 MAIN: Final = "main"
 

@@ -42,7 +42,7 @@ class Sealer:
         known = self._sealed.get(id(live))
         if known is None:
             code = import_ref(live) or self._payload(live, fn.name)
-            known = self._sealed[id(live)] = UserFn(fn.name, fn.where, code)
+            known = self._sealed[id(live)] = UserFn(fn.name, fn.where, code, body=fn.body)
         return known
 
     def seal_values(self, values: Any, name: str) -> bytes:

@@ -18,7 +18,11 @@ from typing import Any, Final
 from tidegate.sdk import moved
 from tidegate.sdk.errors import LoadError
 from tidegate.sdk.notebook import place_of
+from tidegate.sdk.user_code.body import Body, find_body
 from tidegate.sdk.user_code.frames import Where
+
+_SHOWN: Final = 60
+"""The number of characters of a lambda's expression that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +44,26 @@ class Payload:
 
 
 class UserFn:
-    """A function or object of the author's: live (`code` is None), or sealed, to be loaded from `code`."""
+    """A function or object of the author's: live (`code` is None), or sealed, to be loaded from `code`.
 
-    __slots__ = ("_live", "code", "name", "where")
+    A function whose source was found has a `body`, which describes it and never replaces its code.
+    """
 
-    def __init__(self, name: str, where: Where | None, code: ImportRef | Payload | None, live: Any = None) -> None:
+    __slots__ = ("_body", "_live", "code", "name", "where")
+
+    def __init__(
+        self,
+        name: str,
+        where: Where | None,
+        code: ImportRef | Payload | None,
+        live: Any = None,
+        body: Body | None = None,
+    ) -> None:
         self.name = name
         self.where = where
         self.code = code
         self._live = live
+        self._body = body
 
     @staticmethod
     def of(value: Any, name: str | None = None) -> UserFn:
@@ -61,6 +76,21 @@ class UserFn:
     def live(self) -> Any:
         """The object if it is live or has been loaded, else None."""
         return self._live
+
+    @property
+    def body(self) -> Body | None:
+        """The text of a function; None for any other object, and for a function whose text is not known."""
+        if self._body is None and self.code is None:
+            self._body = find_body(self._live)
+        return self._body
+
+    @property
+    def shown(self) -> str:
+        """The expression of a lambda, in one line; the name of any other function or object."""
+        if self.name.endswith("<lambda>") and self.body is not None:
+            text = " ".join(self.body.text.split())
+            return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+        return self.name
 
     def load(self) -> Any:
         """The object; if sealed, it is unpickled or imported on the first call.
@@ -86,7 +116,7 @@ class UserFn:
             return NotImplemented
         if self.code is None or other.code is None:
             return self._live is other._live and self.code is other.code
-        return (self.name, self.where, self.code) == (other.name, other.where, other.code)
+        return (self.name, self.where, self.code, self.body) == (other.name, other.where, other.code, other.body)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -97,7 +127,7 @@ class UserFn:
     def __reduce__(self) -> tuple[Any, ...]:
         if self.code is None:  # inside another object of the author's that is being sealed
             return UserFn.of, (self._live, self.name)
-        return UserFn, (self.name, self.where, self.code)
+        return UserFn, (self.name, self.where, self.code, None, self.body)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:

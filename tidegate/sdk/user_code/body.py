@@ -1,0 +1,276 @@
+"""The text of an author's function, as proven by its code: compiling the text gives exactly that code.
+
+`find_body` is asked while a pipeline is built, where the source is; `proven_node` wherever the function is about to
+run, with the unpickled function and the recorded text. A function whose text cannot be proven has no body: no harm is
+done, since it is called as ever.
+
+>>> increment = find_body(lambda x: x + 1)
+>>> increment.text, increment.parameters, increment.names
+('x + 1', ('x',), ())
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import linecache
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_NESTED, CO_VARARGS, CO_VARKEYWORDS
+from itertools import pairwise
+from opcode import EXTENDED_ARG, opmap
+from types import CodeType, FunctionType
+from typing import Any, Final, TypeAlias
+
+from tidegate.sdk.notebook import place_of
+
+Function: TypeAlias = ast.Lambda | ast.FunctionDef
+
+_TESTED: Final = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
+"""Whether the bytecode of this Python is one that this module was tested with."""
+
+_LOAD_GLOBAL: Final = opmap["LOAD_GLOBAL"]
+_SUSPENDS: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_FUTURES: Final = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {CO_NESTED})
+"""The compiler flags of all `from __future__ import`s; `nested_scopes` has that of nested functions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The text of a function: of a lambda its expression, of any other function the `def` statement.
+
+    The text begins in line `line` of `file`, in column `column`, counted in bytes of UTF-8. `parameters` are as in a
+    signature (`x`, `*rest`, `**options`); `names` are the globals, builtins and captured variables that it reads.
+    """
+
+    text: str
+    file: str
+    line: int
+    column: int
+    parameters: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+
+
+def find_body(fn: Any) -> Body | None:
+    """The body of a live function; None if its source is missing, or is not what the function was compiled from.
+
+    Generators and coroutines have none, nor do functions that are not written in Python.
+    """
+    if not isinstance(fn, FunctionType) or not _TESTED or fn.__code__.co_flags & _SUSPENDS:
+        return None
+    code = fn.__code__
+    lines = linecache.getlines(code.co_filename, fn.__globals__)
+    if not lines:
+        return None
+    found = _expression(code, lines) if code.co_name == "<lambda>" else _statement(code, lines)
+    if found is None:
+        return None
+    text, line, column = found
+    if _proven(code, text, line, column) is None:
+        return None
+    return Body(text, place_of(code.co_filename), line, column, _parameters(code), _names(code))
+
+
+def proven_node(body: Body, fn: Any) -> Function | None:
+    """The node of `fn`, with its positions in the author's file, if compiling the body gives the code of `fn`."""
+    if not isinstance(fn, FunctionType) or not _TESTED:
+        return None
+    return _proven(fn.__code__, body.text, body.line, body.column)
+
+
+def class_around(code: CodeType) -> str:
+    """The name of the innermost class that code was written in, by which it mangles private names; "" if none."""
+    parts = code.co_qualname.split(".")
+    classes = [part for part, inner in pairwise(parts) if "<locals>" not in (part, inner)]
+    return classes[-1] if classes else ""
+
+
+# -- finding the text
+
+
+def _expression(code: CodeType, lines: Sequence[str]) -> tuple[str, int, int] | None:
+    """The text and place of a lambda's expression: all that its instructions were compiled from."""
+    begin, end = (sys.maxsize, 0), (0, 0)
+    for line, end_line, column, end_column in code.co_positions():
+        if line is not None and end_line is not None and column is not None and end_column is not None:
+            if (line, column) != (end_line, end_column):  # not an instruction that Python put there for itself
+                begin, end = min(begin, (line, column)), max(end, (end_line, end_column))
+    (line, column), (end_line, end_column) = begin, end
+    if not 0 < line <= end_line <= len(lines):
+        return None
+    rows = [row.encode(errors="surrogatepass") for row in lines[line - 1 : end_line]]
+    rows[-1] = rows[-1][:end_column]
+    rows[0] = rows[0][column:]
+    return b"".join(rows).decode(errors="replace"), line, column
+
+
+def _statement(code: CodeType, lines: Sequence[str]) -> tuple[str, int, int] | None:
+    """The text and place of a `def` statement, without its decorators."""
+    first = code.co_firstlineno
+    last = max(_last_lines(code), default=0)
+    if not 0 < first <= last <= len(lines):
+        return None
+    indent = _indent(lines[first - 1])
+    while last < len(lines) and (not lines[last].strip() or _indent(lines[last]) > indent):
+        last += 1
+    try:
+        node = _parsed_statement("".join(lines[first - 1 : last]), first)
+    except (SyntaxError, ValueError):
+        return None
+    if node is None or node.end_lineno is None:
+        return None
+    return "".join(lines[node.lineno - 1 : node.end_lineno]).rstrip("\n"), node.lineno, 0
+
+
+def _last_lines(code: CodeType) -> Iterator[int]:
+    """The last lines of the instructions of a function, and of those inside it; none if Python records no columns."""
+    for _, line, column, _ in code.co_positions():
+        if line is not None and column is not None:
+            yield line
+    for inner in _inner(code):
+        yield from _last_lines(inner)
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+# -- proving it
+
+
+def _proven(code: CodeType, text: str, line: int, column: int) -> Function | None:
+    """The node of the text, if compiling it where it stands gives this code."""
+    try:
+        is_lambda = code.co_name == "<lambda>"
+        node: Function | None = _lambda(code, text, line, column) if is_lambda else _parsed_statement(text, line)
+        if node is None or getattr(node, "type_params", None):
+            return None
+        made = _compiled(node, code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return None
+    return node if made is not None and _same(made, code) else None
+
+
+def _lambda(code: CodeType, text: str, line: int, column: int) -> ast.Lambda:
+    parsed = compile(f"(\n{' ' * column}{text}\n)", code.co_filename, "eval", _parse_flags(code), dont_inherit=True)
+    ast.increment_lineno(parsed, line - 2)
+    at: dict[str, Any] = {
+        "lineno": code.co_firstlineno,
+        "col_offset": 0,
+        "end_lineno": code.co_firstlineno,
+        "end_col_offset": 0,
+    }
+    names = [ast.arg(name, **at) for name in code.co_varnames]
+    positional, only = code.co_argcount, code.co_kwonlyargcount
+    rest = iter(names[positional + only :])
+    arguments = ast.arguments(
+        posonlyargs=names[: code.co_posonlyargcount],
+        args=names[code.co_posonlyargcount : positional],
+        vararg=next(rest) if code.co_flags & CO_VARARGS else None,
+        kwonlyargs=names[positional : positional + only],
+        kw_defaults=[None] * only,
+        kwarg=next(rest) if code.co_flags & CO_VARKEYWORDS else None,
+        defaults=[],
+    )
+    return ast.Lambda(arguments, parsed.body, **at)
+
+
+def _parsed_statement(text: str, line: int) -> ast.FunctionDef | None:
+    """The node of a `def` statement that begins in this line, with its decorators; None if the text is another."""
+    inside = _indent(text) > 0
+    parsed = ast.parse(f"if 1:\n{text}" if inside else text)
+    ast.increment_lineno(parsed, line - 1 - inside)
+    statements = parsed.body
+    if inside and isinstance(statements[0], ast.If):
+        statements = statements[0].body
+    node = statements[0] if len(statements) == 1 else None
+    return node if isinstance(node, ast.FunctionDef) else None
+
+
+def _compiled(node: Function, live: CodeType) -> CodeType | None:
+    """The code of a node, compiled as if it stood where the live code does."""
+    first: dict[str, Any] = {
+        "lineno": live.co_firstlineno,
+        "col_offset": 0,
+        "end_lineno": live.co_firstlineno,
+        "end_col_offset": 0,
+    }
+    statement: ast.stmt
+    if isinstance(node, ast.Lambda):
+        statement = ast.Expr(node, **first)
+    else:
+        decorated = [ast.Constant(None, **first)] if node.lineno != live.co_firstlineno else []
+        statement = _bare(node, decorated)
+    if name := class_around(live):
+        statement = ast.ClassDef(name=name, bases=[], keywords=[], body=[statement], decorator_list=[], **first)
+    if live.co_flags & CO_NESTED:
+        captured = [ast.arg(name, **first) for name in live.co_freevars]
+        around = ast.arguments(posonlyargs=[], args=captured, kwonlyargs=[], kw_defaults=[], defaults=[])
+        statement = ast.FunctionDef(name="_", args=around, body=[statement], decorator_list=[], **first)
+    tree = ast.Module([statement], [])
+    flags = live.co_flags & _FUTURES
+    code: CodeType = compile(tree, live.co_filename, "exec", flags, dont_inherit=True)
+    for _ in range(bool(live.co_flags & CO_NESTED) + bool(name) + 1):
+        code = next(_inner(code))
+    return code
+
+
+def _bare(node: ast.FunctionDef, decorators: Sequence[ast.expr]) -> ast.FunctionDef:
+    """A `def` statement without what Python evaluates outside of the function's own code."""
+    given = node.args
+
+    def bare(arg: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(arg.arg), arg)
+
+    arguments = ast.arguments(
+        posonlyargs=list(map(bare, given.posonlyargs)),
+        args=list(map(bare, given.args)),
+        vararg=bare(given.vararg) if given.vararg else None,
+        kwonlyargs=list(map(bare, given.kwonlyargs)),
+        kw_defaults=[None] * len(given.kwonlyargs),
+        kwarg=bare(given.kwarg) if given.kwarg else None,
+        defaults=[],
+    )
+    statement = ast.FunctionDef(name=node.name, args=arguments, body=node.body, decorator_list=list(decorators))
+    return ast.copy_location(statement, node)
+
+
+def _same(made: CodeType, live: CodeType) -> bool:
+    """Whether both are equal, with the positions of all their instructions."""
+    return made == live and made.co_linetable == live.co_linetable and all(map(_same, _inner(made), _inner(live)))
+
+
+def _inner(code: CodeType) -> Iterator[CodeType]:
+    """The code of the functions, comprehensions and classes inside."""
+    return (const for const in code.co_consts if isinstance(const, CodeType))
+
+
+def _parse_flags(code: CodeType) -> int:
+    flags: int = ast.PyCF_ONLY_AST | code.co_flags & _FUTURES
+    return flags
+
+
+# -- what it takes and reads
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    plain = code.co_argcount + code.co_kwonlyargcount
+    stars = ["*"] * bool(code.co_flags & CO_VARARGS) + ["**"] * bool(code.co_flags & CO_VARKEYWORDS)
+    rest = (star + name for star, name in zip(stars, code.co_varnames[plain:], strict=False))
+    return (*code.co_varnames[:plain], *rest)
+
+
+def _names(code: CodeType) -> tuple[str, ...]:
+    return (*code.co_freevars, *sorted(set(_globals(code))))
+
+
+def _globals(code: CodeType) -> Iterator[str]:
+    """The globals and builtins that code reads, in comprehensions, too."""
+    high = 0
+    for operation, argument in zip(code.co_code[::2], code.co_code[1::2], strict=True):
+        if operation == _LOAD_GLOBAL:
+            yield code.co_names[(high | argument) >> 1]
+        high = (high | argument) << 8 if operation == EXTENDED_ARG else 0
+    for inner in _inner(code):
+        yield from _globals(inner)
