@@ -56,6 +56,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
     group.addoption("--simulation-seeds", type=int, default=400, help="how many simulated streams to run")
+    group.addoption(
+        "--inlined-functions", type=int, default=100, help="how many random functions to call and to inline"
+    )
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 
 

@@ -6,6 +6,7 @@ After an intended change, `python -m tests.engine.test_generated_code` rewrites 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.support.operator_driver import context
 from tidegate.runners.engine.elementwise.codegen import Shape
 from tidegate.runners.engine.elementwise.codegen import generate as generate_loop
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
+from tidegate.runners.engine.elementwise.inlining import Inlining
+from tidegate.runners.engine.elementwise.loop_tree import printed
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.stateful.codegen import Declarations, StateShape, generate_callback, generate_process
 from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, GroupByKey, ParDo
@@ -24,6 +27,7 @@ DIRECTORY = Path(__file__).parent / "generated"
 ONE = tg.Create([("a", 1)])
 UNKNOWN: list[Any] = [id]
 TEN = tg.FixedWindows(10)
+LIMIT = 2
 
 
 TOTAL = tg.CombiningStateSpec("total", sum)
@@ -72,6 +76,26 @@ def anything(x: Any) -> Any:
     return UNKNOWN[0](x)
 
 
+def doubled(x: Any) -> Any:
+    return x * LIMIT
+
+
+def scaled(n: int) -> Any:
+    return lambda v1: v1 % n < len(str(v1))
+
+
+def spread(x: Any, other: Any = (1, 2)) -> Any:
+    return [(x, y, other) for y in x if y > LIMIT]
+
+
+def stamped(x: Any, at: Any = tg.DoFn.TimestampParam) -> Any:
+    return (x, at, at)
+
+
+def pair(x: Any) -> Any:
+    return (x, {x: [x]})
+
+
 def plain(p: tg.Pipeline) -> Any:
     return p | ONE | tg.Map(lambda x: x) | tg.Filter(bool) | tg.FlatMap(lambda x: [x])
 
@@ -88,6 +112,11 @@ def letters(p: tg.Pipeline) -> Any:
     good, _ = p | ONE | tg.FlatMap(lambda x: [x]).with_exception_handling()
     better, _ = good | "again" >> tg.Map(lambda x: x).with_exception_handling()
     return better
+
+
+def timed_letters(p: tg.Pipeline) -> Any:
+    good, _ = p | ONE | tg.Map(stamped) | tg.Map(lambda x: x + 1).with_exception_handling()
+    return good
 
 
 def grouped(p: tg.Pipeline) -> Any:
@@ -115,6 +144,19 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
 }
+INLINED: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
+    "inlined": (lambda p: p | ONE | tg.Map(doubled) | tg.Filter(scaled(2)) | tg.FlatMap(spread), Shape(), None),
+    "inlined_timed": (
+        timed_letters,
+        Shape(timed=True, indexed=True, windows="each", checked=True),
+        None,
+    ),
+    "inlined_fold": (
+        lambda p: p | ONE | tg.WindowInto(TEN) | tg.Map(pair) | tg.CombinePerKey(sum),
+        Shape(timed=True, windows="derived"),
+        "single",
+    ),
+}
 STATEFUL: dict[str, StateShape] = {
     "stateful_one_window": StateShape("one", timed=True),
     "stateful_single": StateShape("single", timed=True, first=True, stamps=True),
@@ -122,16 +164,25 @@ STATEFUL: dict[str, StateShape] = {
 }
 
 
+def fold_of(sealed: Any, windows: str | None) -> Any:
+    """The fold at the end of a pipeline, whose windows are found in this way; None if there is none."""
+    if windows is None:
+        return None
+    node = sealed.nodes[-1]
+    assert isinstance(node, (GroupByKey, CombinePerKey))
+    return Grouping(node, "whole", context(), "main").fold(windows)  # type: ignore[arg-type]
+
+
 def generated() -> Iterator[tuple[str, str]]:
     """Every case's name, and the code that is generated for it."""
     for name, (make, shape, windows) in LOOPS.items():
         sealed, links = links_of(make)
-        fold = None
-        if windows is not None:
-            node = sealed.nodes[-1]
-            assert isinstance(node, (GroupByKey, CombinePerKey))
-            fold = Grouping(node, "whole", context(), "main").fold(windows)  # type: ignore[arg-type]
-        yield name, text_of(generate_loop(links, shape, fold))
+        yield name, text_of(generate_loop(links, shape, fold_of(sealed, windows)))
+    for name, (make, shape, windows) in INLINED.items():
+        sealed, links = links_of(make)
+        bodies = Inlining(links).bodies
+        inlined = replace(shape, inlined=frozenset(bodies))
+        yield name, printed(generate_loop(links, inlined, fold_of(sealed, windows), bodies))
     _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))
     node = link.node
     assert isinstance(node, ParDo)
@@ -148,7 +199,7 @@ def codes() -> dict[str, str]:
     return dict(generated())
 
 
-NAMES = [*LOOPS, *STATEFUL, "callback", "callback_watched"]
+NAMES = [*LOOPS, *INLINED, *STATEFUL, "callback", "callback_watched"]
 
 
 @pytest.mark.parametrize("name", NAMES)

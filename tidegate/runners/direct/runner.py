@@ -62,6 +62,7 @@ class DirectRunner(Runner):
             runtime_types=options.type_check == "runtime",
             now=clock.now,
             max_end_timers=options.max_end_timers,
+            inline=options.inline,
         )
         if self.observe is not None:
             context.wrap = self.observe(context, clock)

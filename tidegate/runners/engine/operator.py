@@ -57,6 +57,7 @@ class Context:
     wake: called by another thread when an operator may have results (`AwaitingOperator.has_results`), to wake the
     runner's loop. None: the runner has no loop that could wait for them, so the operator waits itself.
     must_buffer: asked by a blocked operator: whether to buffer a block at once, because a snapshot is to be taken.
+    inline: whether loops contain the text of the author's functions (`--inline`).
     """
 
     memory_budget: int
@@ -72,6 +73,7 @@ class Context:
     should_pause: Callable[[], bool] = _never
     wake: Callable[[], None] | None = None
     must_buffer: Callable[[], bool] = _never
+    inline: Literal["on", "off", "always"] = DEFAULTS.inline
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add `n` to one of the engine's counters."""

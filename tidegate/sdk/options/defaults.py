@@ -31,6 +31,7 @@ class DefaultOptions:
     run_for: Duration | None = None
     max_end_timers: int = 1_000_000
     progress: Literal["auto", "on", "off"] = "auto"
+    inline: Literal["on", "off", "always"] = "on"
 
     def view_as(self, model: type[M]) -> M:
         """The defaults of `model`. OptionsError if it requires a flag."""

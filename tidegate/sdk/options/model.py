@@ -119,6 +119,11 @@ class PipelineOptions(BaseModel):
     progress: Literal["auto", "on", "off"] = Field(
         default=DEFAULTS.progress, description="show progress on stderr; auto does so on a terminal only"
     )
+    inline: Literal["on", "off", "always"] = Field(
+        default=DEFAULTS.inline,
+        description="write the text of short functions into the loops that would call them, for speed; always: into "
+        "the loops of the elements that --checks checks, too, which are the first 1,000 of each step",
+    )
 
     # The author's and the runner's model this class was joined from, by which a pickled instance finds it again.
     _joined: ClassVar[tuple[type[PipelineOptions], str, type[PipelineOptions]] | None] = None

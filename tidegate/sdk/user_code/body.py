@@ -17,6 +17,7 @@ import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from dis import get_instructions
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_NESTED, CO_VARARGS, CO_VARKEYWORDS
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opmap
@@ -146,10 +147,12 @@ def _proven(code: CodeType, text: str, line: int, column: int) -> Function | Non
         node: Function | None = _lambda(code, text, line, column) if is_lambda else _parsed_statement(text, line)
         if node is None or getattr(node, "type_params", None):
             return None
-        made = _compiled(node, code)
+        if _same(_compiled(node, code, ()), code):
+            return node
+        imported = sorted(set(_imported(code)))
+        return node if imported and _same(_compiled(node, code, imported), code) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return None
-    return node if made is not None and _same(made, code) else None
 
 
 def _lambda(code: CodeType, text: str, line: int, column: int) -> ast.Lambda:
@@ -188,8 +191,8 @@ def _parsed_statement(text: str, line: int) -> ast.FunctionDef | None:
     return node if isinstance(node, ast.FunctionDef) else None
 
 
-def _compiled(node: Function, live: CodeType) -> CodeType | None:
-    """The code of a node, compiled as if it stood where the live code does."""
+def _compiled(node: Function, live: CodeType, imported: Sequence[str]) -> CodeType:
+    """The code of a node, compiled as if it stood where the live code does, in a module that imports these names."""
     first: dict[str, Any] = {
         "lineno": live.co_firstlineno,
         "col_offset": 0,
@@ -208,12 +211,29 @@ def _compiled(node: Function, live: CodeType) -> CodeType | None:
         captured = [ast.arg(name, **first) for name in live.co_freevars]
         around = ast.arguments(posonlyargs=[], args=captured, kwonlyargs=[], kw_defaults=[], defaults=[])
         statement = ast.FunctionDef(name="_", args=around, body=[statement], decorator_list=[], **first)
-    tree = ast.Module([statement], [])
+    imports = [ast.Import([ast.alias(name, **first)], **first) for name in imported]
+    tree = ast.Module([*imports, statement], [])
     flags = live.co_flags & _FUTURES
     code: CodeType = compile(tree, live.co_filename, "exec", flags, dont_inherit=True)
     for _ in range(bool(live.co_flags & CO_NESTED) + bool(name) + 1):
         code = next(_inner(code))
     return code
+
+
+def _imported(code: CodeType) -> Iterator[str]:
+    """The names which the module that code stands in imports, as far as that shows in the code.
+
+    Python compiles `name.method()` in another way if the module has a statement that imports the name.
+    """
+    instructions = [each for each in get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
+    for one, two, three in zip(instructions, instructions[1:], instructions[2:], strict=False):
+        after_null = one.opname == "PUSH_NULL" or (two.opname == "LOAD_GLOBAL" and (two.arg or 0) & 1)
+        if after_null and two.opname.startswith("LOAD_") and three.opname == "LOAD_ATTR":
+            yield str(two.argval)
+        if three.opname == "PUSH_NULL" and two.opname == "LOAD_ATTR" and one.opname.startswith("LOAD_"):
+            yield str(one.argval)  # since Python 3.13
+    for inner in _inner(code):
+        yield from _imported(inner)
 
 
 def _bare(node: ast.FunctionDef, decorators: Sequence[ast.expr]) -> ast.FunctionDef:

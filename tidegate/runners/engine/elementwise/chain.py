@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 from tidegate.runners.engine.elementwise.codegen import Fold, Shape, generate, needs_each_time
@@ -10,6 +11,7 @@ from tidegate.runners.engine.elementwise.compiled import LoopPosition
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
+from tidegate.runners.engine.elementwise.inlining import INLINED, Inlining
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -170,7 +172,10 @@ class Chain(Operator):
             checked=checked,
             typed=self.context.runtime_types,
             first=self._loop.first,
+            inlined=self._inlined(checked),
         )
+        for k in shape.inlined:
+            self.context.count(self.links[k].label, INLINED, len(block))
         loop = self._loops.get((shape, fold))
         if loop is None:
             loop = self._loops[shape, fold] = self._compile(shape, fold)
@@ -180,7 +185,18 @@ class Chain(Operator):
         labels = [link.label for link in self.links]
         if self.grouping is not None:
             labels.append(self.grouping.label)
-        return self._loop.compile(generate(self.links, shape, fold), labels)
+        bodies = self._inlining.bodies if shape.inlined else {}
+        return self._loop.compile(generate(self.links, shape, fold, bodies), labels)
+
+    def _inlined(self, checked: bool) -> frozenset[int]:
+        """The links whose functions the loop for the next block contains."""
+        if self.context.inline == "off" or (checked and self.context.inline != "always"):
+            return frozenset()
+        return self._inlining.ready()
+
+    @cached_property
+    def _inlining(self) -> Inlining:
+        return Inlining(self.links)
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""

@@ -6,6 +6,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tidegate.runners.engine.elementwise.inlining import InlinedBody
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedBody:
+    """The body of a function of the author's in generated code, where the text has the name `body` and a number.
+
+    `names` has, by each name that the body reads, the variable of the generated code with the value; `local` is the
+    variable with the input of the step.
+    """
+
+    step: int
+    body: InlinedBody
+    names: dict[str, str]
+    local: str
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -15,6 +31,7 @@ class Source:
     lines: dict[int, tuple[int, str]]
     counted: tuple[int, ...] = ()
     """The numbers of the steps whose outputs the code counts itself."""
+    placed: tuple[PlacedBody, ...] = ()
 
 
 @dataclass(slots=True)
@@ -39,12 +56,18 @@ class CodeWriter:
     text: list[str] = field(default_factory=list)
     lines: dict[int, tuple[int, str]] = field(default_factory=dict)
     depth: int = 0
+    placed: list[PlacedBody] = field(default_factory=list)
 
     def put(self, line: str, step: int | None = None, local: str = "") -> None:
         """Write a line at the current depth. `step` is the step that it runs, on the element in `local`."""
         self.text.append("    " * self.depth + line)
         if step is not None:
             self.lines[len(self.text)] = (step, local)
+
+    def place(self, body: PlacedBody) -> str:
+        """The expression of an author's function, for a line."""
+        self.placed.append(body)
+        return f"body{body.step}"
 
     @contextmanager
     def indented(self) -> Iterator[None]:
@@ -58,4 +81,4 @@ class CodeWriter:
 
     def source(self, counted: tuple[int, ...] = ()) -> Source:
         """The code written so far."""
-        return Source("\n".join(self.text) + "\n", self.lines, counted)
+        return Source("\n".join(self.text) + "\n", self.lines, counted, tuple(self.placed))

@@ -9,13 +9,14 @@ differ within the block, and has the lines for `--checks` only if the block is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
-from tidegate.runners.engine.elementwise.code_writer import CodeWriter, Source
+from tidegate.runners.engine.elementwise.code_writer import CodeWriter, PlacedBody, Source
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.inlining import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.windowing.assigners import element_dependent
@@ -29,6 +30,7 @@ class Shape:
     `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
     that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
+    `inlined`: the links whose functions are not called: the loop contains their text.
     """
 
     timed: bool = False
@@ -40,6 +42,7 @@ class Shape:
     checked: bool = False
     typed: bool = False
     first: bool = False
+    inlined: frozenset[int] = frozenset()
 
 
 FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
@@ -72,6 +75,7 @@ class _Loop:
     links: Sequence[Link]
     shape: Shape
     fold: Fold | None
+    bodies: Mapping[int, InlinedBody]
     code: CodeWriter = field(default_factory=CodeWriter)
     time: str = "t"
     """The expression of the current element's timestamp (µs)."""
@@ -116,12 +120,15 @@ def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold |
     return False
 
 
-def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
-    """The loop over `links`; it ends in blocks, or in a fold into tables."""
-    w = _Loop(links, shape, fold, in_several=shape.in_several)
+def generate(
+    links: Sequence[Link], shape: Shape, fold: Fold | None, bodies: Mapping[int, InlinedBody] | None = None
+) -> Source:
+    """The loop over `links`; it ends in blocks, or in a fold into tables. `bodies` has those of the inlined links."""
+    w = _Loop(links, shape, fold, bodies or {}, in_several=shape.in_several)
     carries_time = (shape.timed and not shape.times_by_index) or bool(shape.stamps)
     counted = _counted(links, fold)
-    functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
+    called = [k for k, link in enumerate(links) if link.fn is not None and k not in shape.inlined]
+    functions = "".join(f", f{k}=f{k}" for k in called)  # locals are faster
     w.put(f"def run(values, t, block{functions}):")
     w.code.depth = 1
     if fold is None:
@@ -144,6 +151,9 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put("(only,) = block.windows.windows")
     for k in counted:
         w.put(f"n{k} = 0")
+    for k in sorted(shape.inlined):
+        if names := w.bodies[k].globals:
+            w.put(f"({''.join(f'g{k}_{name}, ' for name in names).rstrip()}) = globals{k}()")
     match (shape.indexed, shape.timed):
         case (False, True) if shape.times_by_index:
             w.put("rest = iter(values)")
@@ -290,12 +300,28 @@ def _windows(w: _Loop) -> str:
 
 
 def _call(w: _Loop, k: int, link: Link, element: str) -> str:
+    if k in w.shape.inlined:
+        return _inlined(w, k, w.bodies[k], element)
     star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
     args = [star + element] if star else []
     for param in link.params:
         expression = _argument(w, k, param, element)
         args.append(f"{param.keyword}={expression}" if param.keyword else expression)
     return f"f{k}({', '.join(args)})"
+
+
+def _inlined(w: _Loop, k: int, body: InlinedBody, element: str) -> str:
+    """The expression of the link's function. Its arguments are in variables, each evaluated once."""
+    names = {name: f"g{k}_{name}" for name in body.globals} | {name: f"cell{k}_{name}" for name in body.cells}
+    names |= {name: f"d{k}_{name}" for name in body.defaults}
+    for name, param in body.arguments.items():
+        expression = _argument(w, k, param, element)
+        if expression.isidentifier():
+            names[name] = expression
+        else:
+            names[name] = f"a{k}_{name}"
+            w.put(f"{names[name]} = {expression}", k, element)
+    return w.code.place(PlacedBody(k, body, names, element))
 
 
 def _argument(w: _Loop, k: int, param: Param, element: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
 from itertools import count
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Any, Final
 
+from tidegate.runners.engine.elementwise.author_traceback import author_traceback
 from tidegate.runners.engine.elementwise.code_writer import Source
+from tidegate.runners.engine.elementwise.loop_tree import PlacedLines, compile_loop, place_lines
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()
@@ -24,7 +25,7 @@ class LoopPosition:
     """The name of the local that holds the link's input."""
     frame: dict[str, Any]
     raised_here: bool
-    """True if the line itself raised, and not a function that it called."""
+    """True if the engine's part of the line raised, and not a function of the author's."""
 
     @property
     def element(self) -> Any:
@@ -34,29 +35,45 @@ class LoopPosition:
 class CompiledLoops:
     """The loops of one chain."""
 
-    __slots__ = ("sources",)
+    __slots__ = ("_placed", "sources")
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
+        self._placed: dict[str, tuple[PlacedLines, ...]] = {}
 
     def compile(self, source: Source, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
         """The function `run` of a source. The steps' metrics are counted under `labels`, which are by link."""
         name = f"{GENERATED}{next(_serial)}>"
-        self.sources[name] = source
-        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in source.lines.items()}
-        exec(_named(_code(source.text), name), env)
-        run: Callable[..., Iterator[Any]] = env["run"]
-        return run
+        placed = place_lines(source)
+        lines = dict(source.lines)
+        for each in placed:
+            lines |= dict.fromkeys(each.lines, (each.placed.step, each.placed.local))
+        self.sources[name] = replace(source, lines=lines)
+        self._placed[name] = placed
+        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in lines.items()}
+        return compile_loop(source, placed, name, env)
 
     def position(self, error: BaseException) -> LoopPosition | None:
         """The position in the innermost of these loops that an error passed; None if it passed none."""
         trace, found = error.__traceback__, None
         while trace is not None:
-            source = self.sources.get(trace.tb_frame.f_code.co_filename)
-            if source is not None:
+            code = trace.tb_frame.f_code
+            source = self.sources.get(code.co_filename)
+            if source is not None and not self._is_inlined(code.co_filename, code.co_firstlineno):
                 found = source, trace
             trace = trace.tb_next
-        return None if found is None else _position(*found)
+        if found is None:
+            return None
+        source, trace = found
+        return _position(source, trace, inlined=self._is_inlined(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+
+    def _is_inlined(self, name: str, line: int) -> bool:
+        """Whether a line of a loop is one of an inlined body. A comprehension in one begins in such a line."""
+        return any(line in each.lines for each in self._placed[name])
+
+    def author_traceback(self, error: BaseException) -> TracebackType | None:
+        """An error's traceback, in which inlined bodies have the frames that calls would have."""
+        return author_traceback(error.__traceback__, self._placed)
 
     @property
     def counted(self) -> tuple[int, ...]:
@@ -70,22 +87,10 @@ class CompiledLoops:
             STEP_OF_LINE.pop(name, None)
 
 
-@lru_cache(maxsize=256)
-def _code(text: str) -> CodeType:
-    """The compiled module. Loops of the same shape have the same text, in all steps, tasks and runs of a process."""
-    return compile(text, GENERATED, "exec")
-
-
-def _named(code: CodeType, name: str) -> CodeType:
-    """The code with another file name, by which a traceback shows the loop that it passed."""
-    consts = tuple(_named(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename=name, co_consts=consts)
-
-
-def _position(source: Source, trace: TracebackType) -> LoopPosition:
+def _position(source: Source, trace: TracebackType, *, inlined: bool) -> LoopPosition:
     link, local = source.lines.get(trace.tb_lineno, (-1, ""))
     if link < 0:
         # A check belongs to the call it checks, which is the nearest line above that runs a link.
         above = [at for at in source.lines if at <= trace.tb_lineno]
         link = source.lines[max(above)][0] if above else 0
-    return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None)
+    return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None and not inlined)

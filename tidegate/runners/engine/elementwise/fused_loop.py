@@ -52,9 +52,9 @@ class FusedLoop:
         self.context = context
         self.main = main
         self.counters = OutputCounters(links, folds=folds)
-        self.exits = SideExits(links, context, self.counters, exits, rest, folds=folds)
-        self.checks = ResultChecks(links, context)
         self.generated = CompiledLoops()
+        self.exits = SideExits(links, context, self.counters, exits, rest, self.generated.author_traceback, folds=folds)
+        self.checks = ResultChecks(links, context)
         self.first = any(link.flat for link in links)
         """True until the first block is done: the loop checks the types of the links' results."""
         self._sides = sides
@@ -160,6 +160,7 @@ class FusedLoop:
             position = self.generated.position(error)
         if position is None:
             return error
+        error = error.with_traceback(self.generated.author_traceback(error))
         owner_error = self._attribute(error, position)
         if owner_error is not None:
             return owner_error

@@ -10,6 +10,7 @@ from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
+from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.windowing.assigners import element_dependent, is_global_assigner, may_give_none, may_give_several
 from tidegate.sdk.windowing.assignment import assign, assign_windows
@@ -22,6 +23,7 @@ class Link:
 
     `windowing` is the windowing of the link's output, and `hint` its element type (None: any type). `guarded`: results
     may be wrapped values, such as TimestampedValues. `catches`: the exceptions that become dead letters.
+    `body`: the text of `fn`, where it is known.
     """
 
     node: ParDo | AssignWindows
@@ -36,6 +38,7 @@ class Link:
     guarded: bool
     hint: Any = None
     catches: Any = None
+    body: Body | None = None
 
     @property
     def sees_window(self) -> bool:
@@ -100,6 +103,7 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
                 node.emits == "any",
                 output.element_type.type.load() if output.element_type.type is not None else None,
                 catches,
+                node.fn.body,
             )
 
 

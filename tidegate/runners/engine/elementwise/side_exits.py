@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from tidegate.runners.engine.elementwise.counters import OutputCounters
@@ -57,7 +58,8 @@ class SideExits:
     """The side exits of one chain of links.
 
     `exits` has the collections of other outputs than the main one that some step reads, by link label and output tag.
-    `rest` runs the links after a link over a block that the link has emitted.
+    `rest` runs the links after a link over a block that the link has emitted. `author_traceback` returns the traceback
+    of an error of an author's function, whether it was called or inlined.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class SideExits:
         counters: OutputCounters,
         exits: Mapping[tuple[str, str], str],
         rest: Callable[[int, Block], Iterator[Emitted]],
+        author_traceback: Callable[[BaseException], TracebackType | None],
         *,
         folds: bool,
     ) -> None:
@@ -75,6 +78,7 @@ class SideExits:
         self._counters = counters
         self._exits = exits
         self._rest = rest
+        self._author_traceback = author_traceback
         self.stamps: frozenset[int] = frozenset()
         """The links that have been seen to emit TimestampedValues."""
         self._tagged: dict[str, list[Any]] = {} if folds else {tag: [] for tag in _tags(links)}
@@ -146,7 +150,7 @@ class SideExits:
         self._context.count(node.label, "dead_letters")
         collection = self._exits.get((node.label, node.dead_letters.tag))
         if collection is not None:
-            parts = traceback.format_exception(type(error), error, author_frames(error.__traceback__))
+            parts = traceback.format_exception(type(error), error, author_frames(self._author_traceback(error)))
             lines = [line for part in parts[1:] for line in part.rstrip("\n").split("\n")]
             letter = (element, (type(error).__name__, shorten(error, sys.maxsize), lines))
             yield collection, Block([letter], at.t, at.windows_column(self._links), at.pane)

@@ -133,6 +133,7 @@ class Execution:
             preferred={id: preferred_schema(columns) for id, columns in self._inherited.items()},
             staging=staging if local else None,
             secrets=secrets_of(plan.pipeline),
+            inline=options.inline,
         )
         self._staging = staging
         self._outcome = Outcome()

@@ -89,6 +89,7 @@ class TaskSpec:
     preferred: dict[int, bytes] = field(default_factory=dict)
     staging: Path | None = None
     secrets: dict[str, SecretValue] = field(default_factory=dict, repr=False)
+    inline: Literal["on", "off", "always"] = DEFAULTS.inline
 
     def of_level(self, level: int) -> TaskSpec:
         """The specification without the input of other levels."""

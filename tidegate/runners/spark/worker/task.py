@@ -156,6 +156,7 @@ class LevelTask:
                 runtime_types=self.spec.runtime_types,
                 wrap=self._with_sides,
                 max_end_timers=self.spec.max_end_timers,
+                inline=self.spec.inline,
             )
             with collecting(context.metrics):
                 for _ in self._drive(context, batches):

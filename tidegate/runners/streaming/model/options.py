@@ -135,6 +135,7 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         temp_dir=str(options.temp_dir) if options.temp_dir else None,
         state_backend=options.state_backend,
         runtime_types=options.type_check == "runtime",
+        inline=options.inline,
         run_for=_seconds(options.run_for),
         max_end_timers=options.max_end_timers,
         task_timeout=_seconds(options.task_timeout),

@@ -83,3 +83,7 @@ class Settings:
     metrics_interval: float = 1.0
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)
     restart: RestartSettings = field(default_factory=RestartSettings)
+    inline: Literal["on", "off", "always"] = DEFAULTS.inline
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)

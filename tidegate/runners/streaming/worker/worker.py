@@ -201,6 +201,7 @@ class Worker:
             partial(self._spill_directory, id),
             block_size=settings.block_size,
             runtime_types=settings.runtime_types,
+            inline=settings.inline,
             max_end_timers=settings.max_end_timers,
             now=self.services.clock.now,
             wake=self.services.wake,

@@ -1,0 +1,553 @@
+"""Functions whose text stands in the loop: nothing but speed can show it."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import linecache
+import logging
+import math
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.support import effects
+from tests.support.operator_driver import context, read
+from tidegate.runners.engine.elementwise.inlining import INLINED, Inlining
+from tidegate.runners.engine.factory import build
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.metrics import collecting
+
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+LIMIT = 3
+TABLE = {1: "one", 2: "two"}
+ELEMENTS = (0, 1, 2, 3, -4, "ab", None, (1, 2), [3], 2.5, True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run shows: its output, its failure with the author's traceback, and metrics without those of inlining."""
+
+    out: list[tuple[str, Any, int]]
+    failure: tuple[str, ...]
+    metrics: dict[Any, Any]
+
+
+@dataclass(frozen=True)
+class Ran:
+    outcome: Outcome
+    inlined: int
+
+
+def operator(write: Callable[[Any], Any], inline: str, *, sealed: bool = True) -> tuple[Operator, Any]:
+    """The fused steps of `write`. Their functions have been pickled, unless `sealed` is False."""
+    pipeline = tg.Pipeline()
+    write(pipeline | "elements" >> tg.Create([0]))
+    made = plan(pipeline.sealed(values=True) if sealed else pipeline.portable(), Traits(parallel=False))
+    world = context()
+    world.inline = inline  # type: ignore[assignment]
+    operator = build(made.steps[1], made, world)
+    operator.open()
+    return operator, world
+
+
+def ran(write: Callable[[Any], Any], inline: str, *elements: Iterable[Any], times: bool = False) -> Ran:
+    """Run blocks of elements, each of which ends at the first error."""
+    made, world = operator(write, inline)
+    out: list[tuple[str, Any, int]] = []
+    failure: list[str] = []
+    for part in elements or (ELEMENTS,):
+        values = list(part)
+        try:
+            with collecting(world.metrics):
+                block = Block(values, list(range(len(values))) if times else 0)
+                for collection, value, t, _ in read(made.process(block, "elements")):
+                    out.append((collection, ADDRESS.sub("", f"{type(value).__name__}: {value!r}"), t))
+                list(made.finish_bundle())
+        except TidegateError as error:
+            texts = [str(error), *traceback.format_exception(error.__cause__)]
+            failure += [type(error).__name__, *(ADDRESS.sub("", text) for text in texts)]
+    counters = {key: n for key, n in world.metrics.counters.items() if key.name != INLINED}
+    inlined = sum(n for key, n in world.metrics.counters.items() if key.name == INLINED)
+    made.close()
+    return Ran(Outcome(out, tuple(failure), counters), inlined)
+
+
+def compare(write: Callable[[Any], Any], *elements: Iterable[Any], times: bool = False) -> Outcome:
+    """Run with functions called and inlined, compare, and return the outcome. Some elements must have been inlined."""
+    parts = [list(part) for part in elements or (ELEMENTS,)]
+    called = ran(write, "off", *parts, times=times)
+    inlined = ran(write, "on", *parts, times=times)
+    assert inlined.outcome == called.outcome
+    assert called.inlined == 0
+    assert inlined.inlined > 0
+    return called.outcome
+
+
+def reason(fn: Any, *arguments: Any) -> str:
+    """Why a function is called; "" if it is inlined."""
+    made, _ = operator(lambda p: p | tg.Map(fn, *arguments), "on")
+    links: Any = made.links  # type: ignore[attr-defined]
+    return Inlining(links).reasons.get(0, "")
+
+
+def adder(n: Any) -> Any:
+    return lambda x: x + n
+
+
+def one_return(x: Any) -> Any:
+    """A documented function."""
+    return x * LIMIT
+
+
+def shout(x: Any) -> str:
+    return f"{x}!"
+
+
+FUNCTIONS: dict[str, Any] = {
+    "an operator": lambda x: x + 1,
+    "a global": lambda x: x * LIMIT,
+    "a captured variable": adder(2),
+    "a function of one return": one_return,
+    "a function with a default": lambda x, y=(1, 2): (x, y),
+    "a builtin": lambda x: len(str(x)),
+    "a function of the author's": lambda x: shout(x),
+    "a method": lambda x: str(x).upper().join(["a", "b"]),
+    "a module's function": lambda x: math.log(x, 2),
+    "a constant": lambda x: "text",
+    "a parameter read twice": lambda x: (x, x, [x]),
+    "a conditional": lambda x: x if x else LIMIT,
+    "a chain of comparisons": lambda x: 0 < x <= LIMIT,
+    "and, or, not": lambda x: (x and not LIMIT) or x,
+    "displays": lambda x: ([x], {x}, {x: x, **TABLE}, (*[x], 1)),
+    "a slice": lambda x: x[1:2],
+    "a subscript": lambda x: TABLE[x],
+    "an f-string": lambda x: f"{x!r:>{LIMIT}} {x}",
+    "a list comprehension": lambda x: [y + x for y in range(x) if y < LIMIT for z in (y,)],
+    "a set comprehension": lambda x: {-y for y in range(x)},
+    "a dict comprehension": lambda x: {y: -y for y in range(x)},
+    "comprehensions in one another": lambda x: [[y * z for z in range(y)] for y in range(x)],
+    "a comprehension over its parameter's name": lambda x: [-x for x in range(x)],
+    "several lines": lambda x: [
+        x,
+        1 // x,
+    ],
+    "letters that are not ASCII": lambda größe: "é" + größe,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_inlined_function_is_the_function(name: str) -> None:
+    fn = FUNCTIONS[name]
+    for element in ELEMENTS:
+        compare(lambda p: p | tg.Map(fn), [element])
+        compare(lambda p: p | tg.Filter(fn), [element])
+        compare(lambda p: p | tg.FlatMap(fn), [element])
+        compare(lambda p: p | "first" >> tg.Map(fn) | "second" >> tg.Map(lambda x: [x]), [element])
+
+
+def test_steps_of_one_loop_do_not_mix_their_names() -> None:
+    def write(p: Any) -> Any:
+        first = p | "a" >> tg.Map(adder(1)) | "b" >> tg.Map(adder(10)) | "c" >> tg.Map(lambda v0: v0 + LIMIT)
+        second = (
+            first | "d" >> tg.Map(lambda out, t=100: out + t) | "e" >> tg.FlatMap(lambda i: [v + i for v in (1, 2)])
+        )
+        return second | "f" >> tg.Filter(lambda block: block % 2) | "g" >> tg.Map(lambda x, n: x + n, 1000)
+
+    assert [value for _, value, _ in compare(write, range(4)).out] == [f"int: {1115 + n + n % 2}" for n in range(4)]
+
+
+def test_arguments_are_those_that_the_engine_passes() -> None:
+    def stamped(x: Any, at: Any = tg.DoFn.TimestampParam) -> Any:
+        return (x, at, at)
+
+    def windowed(x: Any, window: Any = tg.DoFn.WindowParam, *, factor: int) -> Any:
+        return (x, window.max_timestamp(), factor)
+
+    def write(p: Any) -> Any:
+        return p | "times" >> tg.Map(stamped) | "windows" >> tg.Map(windowed, factor=3)
+
+    out = compare(write, [1, 2], times=True).out
+    assert out[1][1].startswith(
+        "tuple: ((2, Timestamp(1970-01-01T00:00:00.000001Z), Timestamp(1970-01-01T00:00:00.000001Z)), "
+    )
+
+
+def test_dead_letters_show_the_authors_lines() -> None:
+    def write(p: Any) -> Any:
+        good, bad = p | "divide" >> tg.Map(lambda x: 10 // x).with_exception_handling()
+        bad | "bad" >> tg.Map(lambda letter: letter)
+        return good | "good" >> tg.Map(lambda x: x)
+
+    def collected(inline: str) -> tuple[list[Any], int]:
+        pipeline = tg.Pipeline()
+        write(pipeline | "elements" >> tg.Create([0]))
+        made = plan(pipeline.sealed(values=True), Traits(parallel=False))
+        world = context()
+        world.inline = inline  # type: ignore[assignment]
+        step = next(step for step in made.steps if step.head.label == "divide")
+        operator = build(step, made, world)
+        operator.open()
+        out = list(read(operator.process(Block([5, 0, "a", None], 0), "elements")))
+        return out, sum(n for key, n in world.metrics.counters.items() if key.name == INLINED)
+
+    called, none = collected("off")
+    inlined, some = collected("on")
+    assert inlined == called
+    assert none == 0 < some
+    letters = [value for collection, value, _, _ in called if collection.endswith("bad")]
+    assert [letter[0] for letter in letters] == [0, "a", None]
+    assert letters[0][1][0] == "ZeroDivisionError"
+    assert any("in <lambda>" in line for line in letters[0][1][2])
+
+
+def failing(x: Any) -> Any:
+    raise ValueError(f"no {x}")
+
+
+def test_the_traceback_of_a_failure_is_that_of_a_call() -> None:
+    fails = lambda x: [  # noqa: E731
+        x,
+        failing(x) + 1,
+    ]
+    outcome = compare(lambda p: p | tg.Map(fails), [7])
+    name, message, *lines = outcome.failure
+    assert name == "UserCodeError"
+    assert message.startswith("ValueError: no 7\n  in step 'Map(<lambda>)', applied at ")
+    assert message.endswith("\n  element: 7")
+    assert [line.splitlines()[0].rpartition(", ")[2] for line in lines[1:-1]] == ["in <lambda>", "in failing"]
+
+
+def test_a_post_mortem_finds_the_parameters() -> None:
+    made, _ = operator(lambda p: p | tg.Map(lambda x, y=5: x / 0 + y + LIMIT), "on")
+    with pytest.raises(TidegateError) as caught:
+        list(made.process(Block([7], 0), "elements"))
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert cause.__traceback__ is not None
+    frame = cause.__traceback__.tb_frame
+    assert frame.f_locals == {"x": 7, "y": 5}
+    assert frame.f_code.co_name == "<lambda>"
+    assert frame.f_code.co_filename == __file__
+    assert frame.f_globals["LIMIT"] == LIMIT
+
+
+def stop(x: Any) -> Any:
+    raise StopIteration(x)
+
+
+def test_a_stop_iteration_is_an_error_as_from_a_call() -> None:
+    outcome = compare(lambda p: p | tg.Map(lambda x: stop(x)), [1])
+    assert outcome.failure[1].startswith("StopIteration: 1\n")
+
+
+def count(x: Any) -> Any:
+    tg.Metrics.counter("mine", "calls").inc()
+    return x
+
+
+def test_metrics_count_under_the_step_that_is_inlined() -> None:
+    def write(p: Any) -> Any:
+        first = p | "a" >> tg.Map(lambda x: count(x)) | "b" >> tg.Filter(lambda x: count(x) > 1)
+        return first | "c" >> tg.FlatMap(lambda x: [count(y) for y in (x, x)])
+
+    metrics = compare(write, range(5)).metrics
+    assert {key.step: n for key, n in metrics.items() if key.namespace == "mine"} == {"a": 5, "b": 5, "c": 6}
+
+
+# -- names
+
+
+def author(text: str, **names: Any) -> dict[str, Any]:
+    """The names of an author's module with this text."""
+    file = f"<author {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    names |= {"__name__": f"author_{file[8:-1]}"}
+    exec(compile(text, file, "exec", dont_inherit=True), names)
+    return names
+
+
+_numbers = itertools.count()
+
+
+def test_a_builtin_that_the_module_shadows_is_not_the_builtin() -> None:
+    fn = author("len = lambda x: 42\nfn = lambda x: len(x)")["fn"]
+    assert compare(lambda p: p | tg.Map(fn), [[]]).out[0][1] == "int: 42"
+
+
+def test_a_global_that_is_not_set_is_a_name_error() -> None:
+    fn = author("fn = lambda x: missing + x")["fn"]
+    called, inlined = ran(lambda p: p | tg.Map(fn), "off", [1]), ran(lambda p: p | tg.Map(fn), "on", [1])
+    assert inlined == called
+    assert inlined.inlined == 0
+    assert inlined.outcome.failure[1].startswith("NameError: name 'missing' is not defined")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "n = 0\ndef bump():\n    global n\n    n += 1\n    return n\nfn = lambda x: (bump(), n, bump(), n)",
+            "'bump' changes the global 'n'",
+        ),
+        (
+            "n = 0\nclass A:\n    def bump(self):\n        global n\n        n += 1\n"
+            "a = A()\nfn = lambda x: (a.bump(), n)",
+            "'bump' changes the global 'n'",
+        ),
+        (
+            "n = 0\ndef bump():\n    global n\n    n += 1\nTABLE = {'a': [bump]}\nfn = lambda x: (TABLE['a'][0](), n)",
+            "'bump' changes the global 'n'",
+        ),
+        (
+            "import functools\nn = 0\ndef bump(by):\n    def inner():\n        global n\n        n += by\n"
+            "    inner()\nmore = functools.partial(bump, 2)\nfn = lambda x: (more(), n)",
+            "'inner' changes the global 'n'",
+        ),
+        (
+            "n = 0\ndef bump():\n    globals()['n'] += 1\nfn = lambda x: (bump(), n)",
+            "'bump' uses 'globals', and may change any global",
+        ),
+        (
+            "n = 0\ndef bump():\n    exec('global n; n += 1')\nfn = lambda x: (bump(), n)",
+            "'bump' uses 'exec', and may change any global",
+        ),
+    ],
+)
+def test_a_global_that_code_of_its_module_changes_is_read_at_each_use(text: str, why: str) -> None:
+    called, inlined = (ran(lambda p: p | tg.Map(author(text)["fn"]), inline, [1, 2]) for inline in ("off", "on"))
+    assert inlined == called
+    assert inlined.inlined == 0
+    assert reason(author(text)["fn"]) == why
+
+
+def test_a_global_that_changes_between_blocks_has_its_new_value() -> None:
+    made, _ = operator(lambda p: p | tg.Map(author("n = 1\nfn = lambda x: x + n")["fn"]), "on")
+    links: Any = made.links  # type: ignore[attr-defined]
+    assert [value for _, value, _, _ in read(made.process(Block([1], 0), "elements"))] == [2]
+    links[0].fn.__globals__["n"] = 10
+    assert [value for _, value, _, _ in read(made.process(Block([1], 0), "elements"))] == [11]
+    del links[0].fn.__globals__["n"]
+    with pytest.raises(TidegateError, match="name 'n' is not defined"):
+        list(made.process(Block([1], 0), "elements"))
+
+
+def test_a_captured_variable_that_another_function_changes_is_read_at_each_use() -> None:
+    fn = author(
+        "def make():\n    n = 0\n    def bump():\n        nonlocal n\n        n += 1\n"
+        "    return lambda x: (bump(), n, bump(), n)\nfn = make()"
+    )["fn"]
+    made, world = operator(lambda p: p | tg.Map(fn), "on", sealed=False)
+    values = [value for _, value, _, _ in read(made.process(Block([1, 2], 0), "elements"))]
+    assert values == [(None, 1, None, 2), (None, 3, None, 4)]
+    assert any(key.name == INLINED for key in world.metrics.counters)
+
+
+def test_a_captured_variable_that_is_not_set_is_a_name_error() -> None:
+    fn = author("def make():\n    fn = lambda x: x + n\n    return fn\n    n = 1\nfn = make()")["fn"]
+    made, world = operator(lambda p: p | tg.Map(fn), "on", sealed=False)
+    with pytest.raises(TidegateError, match="cannot access free variable 'n'"):
+        list(made.process(Block([1], 0), "elements"))
+    assert not any(key.name == INLINED for key in world.metrics.counters)
+
+
+# -- what is called
+
+
+def recursive(x: Any) -> Any:
+    return 1 if x < 1 else recursive(x - 1)
+
+
+class Private:
+    __rate = 2
+
+    def method(self) -> Any:
+        return lambda x: self.__rate * x
+
+
+CALLED: dict[str, tuple[Any, str]] = {
+    "a generator expression": (lambda x: sum(y for y in x), "it has a generator expression in it"),
+    "a lambda": (lambda x: sorted(x, key=lambda y: -y), "it has a lambda in it"),
+    "a walrus": (lambda x: (y := x) + y, "it assigns a variable"),
+    "star-arguments": (lambda x: print(*x), "it calls something with star-arguments"),
+    "star-keywords": (lambda x: dict(**x), "it calls something with star-arguments"),
+    "any number of parameters": (lambda *x: x, "it takes any number of arguments"),
+    "locals": (lambda x: locals(), "it uses 'locals', which may look at the function's frame"),
+    "globals": (lambda x: globals(), "it uses 'globals', which may look at the function's frame"),
+    "vars": (lambda x: vars(), "it uses 'vars', which may look at the function's frame"),
+    "dir": (lambda x: dir(), "it uses 'dir', which may look at the function's frame"),
+    "eval": (lambda x: eval("x"), "it uses 'eval', which may look at the function's frame"),
+    "breakpoint": (lambda x: breakpoint(), "it uses 'breakpoint', which may look at the function's frame"),
+    "a frame": (
+        lambda x: sys._getframe().f_code.co_name,
+        "it uses '_getframe', which may look at the function's frame",
+    ),
+    "inspect": (lambda x: inspect.currentframe(), "it uses 'inspect', which may look at the function's frame"),
+    "a warning": (
+        lambda x: warnings.warn("w", stacklevel=1),
+        "it uses 'warnings', which may look at the function's frame",
+    ),
+    "logging": (lambda x: logging.info(x), "it uses 'logging', which may look at the function's frame"),
+    "a logger of an object": (lambda x: x.log.info("a"), "it uses 'info', which may look at the function's frame"),
+    "itself": (recursive, "it calls itself"),
+    "a private name": (Private().method(), "it uses a private name of a class"),
+    "a variable of the loop": (lambda x: [-v0 for v0 in x], "the loop has a variable 'v0' of its own"),
+    "an attribute assigned by a comprehension": (
+        lambda x: [0 for x.a in (1,)],
+        "it has a comprehension that assigns to something else than variables",
+    ),
+    "C": (abs, "its source is not known"),
+    "no source": (eval("lambda x: x"), "its source is not known"),
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_a_function_is_called_if_a_loop_could_be_seen(name: str) -> None:
+    fn, why = CALLED[name]
+    assert reason(fn) == why
+
+
+def statements(x: Any) -> Any:
+    y = x + 1
+    return y * 2
+
+
+class Doubled(tg.DoFn):
+    def process(self, x: Any) -> Iterator[Any]:
+        yield x * 2
+
+
+def test_statements_and_dofns_and_tuples_are_called() -> None:
+    assert reason(statements) == "it has statements"
+    made, _ = operator(lambda p: p | tg.ParDo(Doubled()) | tg.MapTuple(lambda x, y: x), "on")
+    links: Any = made.links  # type: ignore[attr-defined]
+    assert Inlining(links).reasons == {0: "it is a method of a DoFn", 1: "it takes the items of a tuple"}
+
+
+def test_off_calls_and_on_calls_for_checked_elements_and_always_inlines() -> None:
+    def inlined(**options: str) -> int:
+        pipeline = tg.Pipeline(options=options)
+        pipeline | tg.Create(range(3000)) | "add" >> tg.Map(lambda x: x + 1)
+        found = pipeline.run().metrics().query(INLINED, namespace="tidegate")
+        return sum(result.value for result in found)
+
+    assert inlined(inline="off", checks="off") == 0
+    assert inlined(inline="on", checks="off") == 3000
+    assert 0 < inlined(inline="on") <= 2000
+    assert inlined(inline="always") == 3000
+    assert inlined(inline="on", checks="all") == 0
+
+
+def test_a_tracer_or_a_profiler_sees_the_calls() -> None:
+    names: list[str] = []
+
+    def trace(frame: Any, event: str, _: Any) -> None:
+        names.append(frame.f_code.co_name)
+
+    made, world = operator(lambda p: p | tg.Map(lambda x: x + 1), "on")
+    for start in (sys.settrace, sys.setprofile):
+        before = sys.gettrace() if start is sys.settrace else sys.getprofile()
+        names.clear()
+        start(trace)
+        try:
+            list(made.process(Block([1, 2], 0), "elements"))
+        finally:
+            start(before)
+        assert names.count("<lambda>") >= 2
+    assert not any(key.name == INLINED for key in world.metrics.counters)
+
+
+# -- random expressions
+
+AUTHOR = """
+import math
+g = 7
+text = "abc"
+table = {0: "zero", 1: [1, 2], "ab": 3}
+numbers = [3, 1, 2]
+def note(x):
+    from tests.support import effects
+    effects.noted.append(repr(x))
+    return x
+def fail(x):
+    raise KeyError(x)
+def make(n):
+    return lambda x, d=(1, 2): EXPRESSION
+fn = make(5)
+"""
+ATOMS = "x x x x n d g text table numbers None True 0 1 2 2.5 'ab' [] () math.pi len note".split()
+UNARY = [
+    "note({})", "fail({})", "len({})", "str({})", "abs({})", "sum({})", "int({})", "({},)", "[{}]", "{{{}}}",
+    "({}).real", "({}).upper()", "({})[0]", "({})[1:]", "table[{}]", "(not {})", "(-{})", "f'{{{}}}'", "math.sqrt({})",
+    "list({})", "[*{}]",
+]  # fmt: skip
+BINARY = "+ - * / // % and or < == is in".split()
+
+
+def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.one_of(
+        st.builds("({} {} {})".format, inner, st.sampled_from(BINARY), inner),
+        st.builds(lambda form, part: form.format(part), st.sampled_from(UNARY), inner),
+        st.builds("({} if {} else {})".format, inner, inner, inner),
+        st.builds("[{} for y in {} if {}]".format, inner, inner, inner),
+        st.builds("{{{} for y in {} for z in {}}}".format, inner, inner, inner),
+        st.builds("{{{}: (x, {}) for x in {}}}".format, inner, inner, inner),
+        st.builds("(\n  {},\n {})".format, inner, inner),
+    )
+
+
+EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), larger, max_leaves=8)
+VALUES = st.lists(st.sampled_from([0, 1, 2, -3, "ab", "", None, (1, 2), [0], 2.5, {1: 2}]), min_size=1, max_size=4)
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "map": tg.Map,
+    "filter": tg.Filter,
+    "flat_map": tg.FlatMap,
+    "dead letters": lambda fn: tg.Map(fn).with_exception_handling(),
+}
+
+
+def _compiles(expression: str) -> bool:
+    try:
+        compile(expression, "", "eval")
+    except SyntaxError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.Config) -> None:
+    inlined = 0
+
+    @settings(max_examples=pytestconfig.getoption("inlined_functions"))
+    @given(EXPRESSIONS, VALUES, st.sampled_from(sorted(STEPS)))
+    def check(expression: str, values: list[Any], step: str) -> None:
+        nonlocal inlined
+        assume(_compiles(expression))  # before Python 3.12, expressions in f-strings can't have line ends
+        fn = author(AUTHOR.replace("EXPRESSION", expression))["fn"]
+
+        def write(p: Any) -> Any:
+            made = p | "step" >> STEPS[step](fn)
+            return made[0] if step == "dead letters" else made
+
+        seen = {}
+        for inline in ("off", "on"):
+            effects.noted.clear()
+            each = ran(write, inline, *([value] for value in values))
+            seen[inline] = each.outcome, list(effects.noted)
+            inlined += each.inlined
+        assert seen["on"] == seen["off"]
+
+    check()
+    assert inlined > 0

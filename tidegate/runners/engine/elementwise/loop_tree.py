@@ -1,0 +1,144 @@
+"""The syntax tree of generated code, in which the author's nodes stand at their own positions.
+
+Generated lines have the numbers that they have in the text. Those of each inlined body follow, in a range of their own:
+the line in the author's file, moved by an offset. So a line number identifies the step whether its function is called
+or inlined, and the author's line with it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CellType, CodeType, FunctionType
+from typing import Any, Final
+
+from tidegate.runners.engine.elementwise.code_writer import PlacedBody, Source
+from tidegate.sdk.metrics import GENERATED
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedLines:
+    """The lines of an inlined body in the generated code: those of the author's file plus `offset`."""
+
+    placed: PlacedBody
+    lines: range
+    offset: int
+
+
+def place_lines(source: Source) -> tuple[PlacedLines, ...]:
+    """The lines of each inlined body of a source, after those of its text and without gaps."""
+    free = source.text.count("\n") + 1
+    found = []
+    for placed in source.placed:
+        lines = placed.body.lines
+        offset = free - lines.start
+        found.append(PlacedLines(placed, range(free, free + len(lines)), offset))
+        free += len(lines)
+    return tuple(found)
+
+
+def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env: dict[str, Any]) -> FunctionType:
+    """The function `run` of a source. `env` has the names that it uses, and gets those of the inlined bodies."""
+    if not lines:
+        exec(_named(_code(source.text), name), env)
+        plain: FunctionType = env["run"]
+        return plain
+    tree = ast.parse(source.text)
+    bodies = {f"body{each.placed.step}": copied(each.placed, each.offset) for each in lines}
+    _Placing(bodies).visit(tree)
+    cells: dict[str, CellType] = {}
+    for each in lines:
+        step, body = each.placed.step, each.placed.body
+        env[f"globals{step}"] = body.values
+        env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
+        cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
+    if cells:
+        tree.body = [_around(tree.body, list(cells))]
+    exec(compile(tree, name, "exec", dont_inherit=True), env)
+    if not cells:
+        run: FunctionType = env["run"]
+        return run
+    unbound: FunctionType = env[_MAKE](*cells)
+    bound = tuple(cells[name] for name in unbound.__code__.co_freevars)
+    return FunctionType(unbound.__code__, env, "run", unbound.__defaults__, bound)
+
+
+def printed(source: Source) -> str:
+    """The text of generated code with the inlined bodies in it, for tests and people."""
+    tree = ast.parse(source.text)
+    return ast.unparse(_Placing({f"body{each.step}": copied(each, 0) for each in source.placed}).visit(tree)) + "\n"
+
+
+@lru_cache(maxsize=256)
+def _code(text: str) -> CodeType:
+    """The compiled module. Loops of the same shape have the same text, in all steps, tasks and runs of a process."""
+    return compile(text, GENERATED, "exec", dont_inherit=True)
+
+
+def _named(code: CodeType, name: str) -> CodeType:
+    """The code with another file name, by which a traceback shows the loop that it passed."""
+    consts = tuple(_named(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
+    return code.replace(co_filename=name, co_consts=consts)
+
+
+_MAKE: Final = "make_run"
+
+
+def _around(statements: list[ast.stmt], names: list[str]) -> ast.stmt:
+    """A function that returns `run`, in which the captured variables of the inlined bodies are variables."""
+    (made,) = ast.parse(f"def {_MAKE}({', '.join(names)}):\n    return run").body
+    assert isinstance(made, ast.FunctionDef)
+    made.body[:0] = statements
+    return made
+
+
+class _Placing(ast.NodeTransformer):
+    def __init__(self, bodies: Mapping[str, ast.expr]) -> None:
+        self._bodies = bodies
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self._bodies.get(node.id, node)
+
+
+def copied(placed: PlacedBody, offset: int) -> ast.expr:
+    """The expression of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
+    made: ast.expr = _copy(placed.body.expression, placed.names, offset)
+    return made
+
+
+def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
+    match node:
+        case list():
+            return [_copy(part, names, offset) for part in node]
+        case ast.Name(id=name) if name in names:
+            made: ast.AST = ast.Name(names[name], node.ctx)
+        case ast.ListComp() | ast.SetComp() | ast.DictComp():
+            made = _copy_comprehension(node, names, offset)
+        case ast.AST():
+            made = type(node)(**{field: _copy(value, names, offset) for field, value in ast.iter_fields(node)})
+        case _:
+            return node
+    for attribute in node._attributes:
+        value = getattr(node, attribute)
+        setattr(made, attribute, value + offset if attribute.endswith("lineno") else value)
+    return made
+
+
+def _copy_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp, names: Mapping[str, str], offset: int) -> Any:
+    """A copy in which the comprehension's own variables keep their names. The first iterable stands outside of it."""
+    own = {part.id for each in node.generators for part in ast.walk(each.target) if isinstance(part, ast.Name)}
+    inner = {name: new for name, new in names.items() if name not in own}
+    generators = [
+        ast.comprehension(
+            _copy(each.target, inner, offset),
+            _copy(each.iter, inner if number else names, offset),
+            _copy(each.ifs, inner, offset),
+            each.is_async,
+        )
+        for number, each in enumerate(node.generators)
+    ]
+    if isinstance(node, ast.DictComp):
+        return ast.DictComp(_copy(node.key, inner, offset), _copy(node.value, inner, offset), generators)
+    return type(node)(_copy(node.elt, inner, offset), generators)
