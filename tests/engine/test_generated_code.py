@@ -14,12 +14,12 @@ import pytest
 
 import tidegate as tg
 from tests.support.operator_driver import context
-from tidegate.runners.engine.elementwise.codegen import Shape
 from tidegate.runners.engine.elementwise.codegen import generate as generate_loop
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
-from tidegate.runners.engine.elementwise.inlining import Inlining
-from tidegate.runners.engine.elementwise.loop_tree import printed
+from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.loops.inlining import Inlining
+from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.runners.engine.stateful.codegen import Declarations, StateShape, generate_callback, generate_process
 from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, GroupByKey, ParDo
 

@@ -48,6 +48,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.runners.engine.links": "tidegate.runners.engine.elementwise.fused_node",
     "tidegate.runners.engine.codegen": "tidegate.runners.engine.elementwise.codegen",
     "tidegate.runners.engine.generated": "tidegate.runners.engine.elementwise.compiled",
+    "tidegate.runners.engine.elementwise.compiled": "tidegate.runners.engine.loops.compiled",
     "tidegate.runners.engine.parted": "tidegate.runners.engine.elementwise.split_by_window",
     "tidegate.runners.engine.tally": "tidegate.runners.engine.elementwise.counters",
     "tidegate.runners.engine.chain": "tidegate.runners.engine.elementwise.chain",

@@ -16,8 +16,9 @@ import tidegate as tg
 from tests.support.operator_driver import operator, read
 from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.elementwise.codegen import Shape, generate
+from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fused_node import load_link
+from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.factory import build as build_operator
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan

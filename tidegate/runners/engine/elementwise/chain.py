@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from tidegate.runners.engine.elementwise.codegen import Fold, Shape, generate, needs_each_time
-from tidegate.runners.engine.elementwise.compiled import LoopPosition
+from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
-from tidegate.runners.engine.elementwise.inlining import INLINED, Inlining
+from tidegate.runners.engine.elementwise.shape import Fold, Shape, needs_each_time
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
+from tidegate.runners.engine.loops.compiled import LoopPosition
+from tidegate.runners.engine.loops.inlining import INLINED, Inlining
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
@@ -70,6 +71,7 @@ class Chain(Operator):
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._needs_times: dict[tuple[frozenset[int], Fold | None], bool] = {}
+        self._elements_inlined: dict[frozenset[int], int] = {}
         self._suffixes: dict[int, Chain] = {}
         """By link, a chain of the links after it, for results that have left it by a side exit."""
 
@@ -174,8 +176,8 @@ class Chain(Operator):
             first=self._loop.first,
             inlined=self._inlined(checked),
         )
-        for k in shape.inlined:
-            self.context.count(self.links[k].label, INLINED, len(block))
+        if shape.inlined:
+            self._elements_inlined[shape.inlined] = self._elements_inlined.get(shape.inlined, 0) + len(block)
         loop = self._loops.get((shape, fold))
         if loop is None:
             loop = self._loops[shape, fold] = self._compile(shape, fold)
@@ -296,6 +298,10 @@ class Chain(Operator):
 
     def _report(self) -> None:
         self._loop.report()
+        for inlined, n in self._elements_inlined.items():
+            for k in inlined:
+                self.context.count(self.links[k].label, INLINED, n)
+        self._elements_inlined.clear()
         for suffix in self._suffixes.values():
             suffix._report()
 

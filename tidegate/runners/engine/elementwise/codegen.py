@@ -9,63 +9,19 @@ differ within the block, and has the lines for `--checks` only if the block is t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from tidegate.runners.engine.elementwise.code_writer import CodeWriter, PlacedBody, Source
+from tidegate.runners.engine.elementwise.comprehension import comprehension
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.runners.engine.elementwise.inlining import InlinedBody
+from tidegate.runners.engine.elementwise.shape import Fold, Shape
+from tidegate.runners.engine.loops.code_writer import CodeWriter, PlacedBody, Source, body_names, read_globals
+from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.windowing.assigners import element_dependent
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The properties of blocks, and of the run so far, that a variant of the loop is generated for.
-
-    `timed`: timestamps differ within the block. `times_by_index`: they do, but the loop looks them up by index (see
-    `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
-    `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
-    that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
-    `inlined`: the links whose functions are not called: the loop contains their text.
-    """
-
-    timed: bool = False
-    times_by_index: bool = False
-    indexed: bool = False
-    windows: Literal["one", "same", "each", "derived"] = "one"
-    in_several: bool = False
-    stamps: frozenset[int] = frozenset()
-    checked: bool = False
-    typed: bool = False
-    first: bool = False
-    inlined: frozenset[int] = frozenset()
-
-
-FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
-"""How a grouping finds the windows of a block's elements.
-
-All are in the global window (`global`), in the block's one window (`same`), or in the one window of the block's first
-timestamp (`inside`); or each is in the one window of its own timestamp (`single`); or the windows of each element must
-be looked up (`multi`).
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """How a grouping adds one element: `body` has the lines that do, with the locals `k`, `x`, `table` and `get`.
-
-    `key` is the line that gets `k` and `x` from the element `v`. `selects_windows`: the element is added only to those
-    of its windows that `select_windows` returns.
-    """
-
-    key: str
-    body: tuple[str, ...]
-    windows: FoldedWindows
-    selects_windows: bool = False
 
 
 @dataclass(slots=True)
@@ -99,34 +55,18 @@ class _Loop:
         self.code.put(line, link, local)
 
 
-def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
-    """True if a loop needs the timestamp of every element.
-
-    Otherwise it needs only those of wrapped results, which are rare, and finds them by the element's index.
-    """
-    if stamps or (fold is not None and fold.windows in ("single", "multi")):
-        return True
-    in_several = False
-    for link in links:
-        if link.form == "assign" and in_several:
-            return True
-        in_several = in_several or (link.form == "assign" and link.assigns_several)
-        looks_up = link.form == "assign" and link.looks_up_windows
-        tagged = isinstance(link.node, ParDo) and len(link.node.outputs) > 1
-        if looks_up or tagged or link.sees_window or any(param.kind == "timestamp" for param in link.params):
-            return True
-        if link.catches or (fold is None and link.changes_count):
-            return True
-    return False
-
-
 def generate(
     links: Sequence[Link], shape: Shape, fold: Fold | None, bodies: Mapping[int, InlinedBody] | None = None
 ) -> Source:
     """The loop over `links`; it ends in blocks, or in a fold into tables. `bodies` has those of the inlined links."""
-    w = _Loop(links, shape, fold, bodies or {}, in_several=shape.in_several)
-    carries_time = (shape.timed and not shape.times_by_index) or bool(shape.stamps)
     counted = _counted(links, fold)
+    inlined = {k: body for k, body in sorted((bodies or {}).items()) if k in shape.inlined}
+    if inlined and fold is None:
+        made = comprehension(links, shape, inlined, counted)
+        if made is not None:
+            return made
+    w = _Loop(links, shape, fold, inlined, in_several=shape.in_several)
+    carries_time = (shape.timed and not shape.times_by_index) or bool(shape.stamps)
     called = [k for k, link in enumerate(links) if link.fn is not None and k not in shape.inlined]
     functions = "".join(f", f{k}=f{k}" for k in called)  # locals are faster
     w.put(f"def run(values, t, block{functions}):")
@@ -152,8 +92,7 @@ def generate(
     for k in counted:
         w.put(f"n{k} = 0")
     for k in sorted(shape.inlined):
-        if names := w.bodies[k].globals:
-            w.put(f"({''.join(f'g{k}_{name}, ' for name in names).rstrip()}) = globals{k}()")
+        read_globals(w.code, k, w.bodies[k])
     match (shape.indexed, shape.timed):
         case (False, True) if shape.times_by_index:
             w.put("rest = iter(values)")
@@ -312,8 +251,7 @@ def _call(w: _Loop, k: int, link: Link, element: str) -> str:
 
 def _inlined(w: _Loop, k: int, body: InlinedBody, element: str) -> str:
     """The expression of the link's function. Its arguments are in variables, each evaluated once."""
-    names = {name: f"g{k}_{name}" for name in body.globals} | {name: f"cell{k}_{name}" for name in body.cells}
-    names |= {name: f"d{k}_{name}" for name in body.defaults}
+    names = body_names(k, body)
     for name, param in body.arguments.items():
         expression = _argument(w, k, param, element)
         if expression.isidentifier():

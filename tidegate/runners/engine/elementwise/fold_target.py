@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from tidegate.runners.engine.elementwise.codegen import Fold, FoldedWindows
+from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.windowing.assigners import BuiltinAssigner
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from tidegate.runners.engine.elementwise.code_writer import Source
-from tidegate.runners.engine.elementwise.compiled import CompiledLoops, LoopPosition
 from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import InvalidResults, Link, not_iterable, refuse_results
 from tidegate.runners.engine.elementwise.result_checks import ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
+from tidegate.runners.engine.loops.code_writer import Source
+from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, WindowsColumn, take_panes, take_timestamps, take_windows

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.checks import contracts
 from tidegate.runners.engine.checks.combiners import trials_of
-from tidegate.runners.engine.elementwise.codegen import Fold, FoldedWindows
+from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
 from tidegate.runners.engine.errors.attribution import combiner_method, located, not_pairs, rethrow, user_error
 from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import copy_accumulator

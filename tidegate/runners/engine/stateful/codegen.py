@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.runners.engine.elementwise.code_writer import CodeWriter, Source
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.loops.code_writer import CodeWriter, Source
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import Callback, ParDo
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tidegate.runners.engine.checks.contracts import check_pair, check_travels
-from tidegate.runners.engine.elementwise.code_writer import Source
-from tidegate.runners.engine.elementwise.compiled import LoopPosition
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import has_author_frames, not_pairs, rethrow, user_error
+from tidegate.runners.engine.loops.code_writer import Source
+from tidegate.runners.engine.loops.compiled import LoopPosition
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import Timers

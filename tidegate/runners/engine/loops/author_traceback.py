@@ -8,7 +8,7 @@ from itertools import islice
 from types import FunctionType, TracebackType
 from typing import Any, Final
 
-from tidegate.runners.engine.elementwise.loop_tree import PlacedLines
+from tidegate.runners.engine.loops.loop_tree import PlacedLines
 from tidegate.sdk.notebook import chained
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
-from tidegate.runners.engine.elementwise.code_writer import PlacedBody, Source
+from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
 from tidegate.sdk.metrics import GENERATED
 
 

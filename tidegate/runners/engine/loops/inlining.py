@@ -11,16 +11,15 @@ import ast
 import builtins
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any, Final
+from types import CellType, FunctionType, ModuleType
+from typing import Any, Final, Protocol
 
-from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
 from tidegate.sdk.authoring.dofn import Param
-from tidegate.sdk.user_code.body import Function, class_around, proven_node
+from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
 
 INLINED: Final = "elements_inlined"
 """A counter of each step: the elements of blocks for which its function was not called, but inlined."""
@@ -54,7 +53,7 @@ class InlinedBody:
     def ready(self) -> bool:
         """Whether all names that it reads are set."""
         here, builtin = _namespaces(self.fn)
-        return all(name in here or name in builtin for name in self.globals) and all(map(_is_set, self.cells.values()))
+        return all(name in here or name in builtin for name in self.globals) and all(map(is_set, self.cells.values()))
 
 
 def _namespaces(fn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -62,10 +61,25 @@ def _namespaces(fn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return fn.__globals__, fn.__builtins__
 
 
+class Step(Protocol):
+    """What has to be known of a step to inline its function: see `Link`."""
+
+    @property
+    def form(self) -> str: ...
+    @property
+    def fn(self) -> Callable[..., Any] | None: ...
+    @property
+    def body(self) -> Body | None: ...
+    @property
+    def params(self) -> tuple[Param, ...]: ...
+    @property
+    def catches(self) -> Any: ...
+
+
 class Inlining:
     """The functions of some links that loops contain as text. `reasons` says why the other functions are called."""
 
-    def __init__(self, links: Sequence[Link]) -> None:
+    def __init__(self, links: Sequence[Step]) -> None:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
         for k, link in enumerate(links):
@@ -92,11 +106,11 @@ def observed() -> bool:
     return monitoring is not None and any(monitoring.get_tool(tool) for tool in range(6))
 
 
-def inlined_body(link: Link) -> InlinedBody | str:
+def inlined_body(link: Step) -> InlinedBody | str:
     """The body of a link's function, or the reason why the function is called."""
     fn = link.fn
     if link.form not in ("map", "flat_map", "filter"):
-        return "it is a method of a DoFn" if link.dofn is not None else "it takes the items of a tuple"
+        return "it is a method of a DoFn" if link.form == "process" else "it takes the items of a tuple"
     if link.body is None or not isinstance(fn, FunctionType):
         return "its source is not known"
     node = proven_node(link.body, fn)
@@ -112,7 +126,7 @@ class _Called(Exception):
     """The message is the reason why a function is called."""
 
 
-def _inlined(link: Link, fn: FunctionType, node: Function) -> InlinedBody:
+def _inlined(link: Step, fn: FunctionType, node: Function) -> InlinedBody:
     expression = _expression(node)
     arguments, defaults = _arguments(link, fn)
     reads: dict[str, None] = {}
@@ -128,7 +142,7 @@ def _inlined(link: Link, fn: FunctionType, node: Function) -> InlinedBody:
         values = dict(zip(names, body.values(), strict=True))
         _check_values(values | {name: cell.cell_contents for name, cell in cells.items()}, fn)
         _check_attributes(expression, values)
-    if change := next(_changes(fn, frozenset(names)), ""):
+    if change := next(changes_of_globals(fn, frozenset(names)), ""):
         raise _Called(change)
     return body
 
@@ -145,7 +159,7 @@ def _expression(node: Function) -> ast.expr:
     raise _Called("it has statements")
 
 
-def _arguments(link: Link, fn: FunctionType) -> tuple[dict[str, Param], dict[str, Any]]:
+def _arguments(link: Step, fn: FunctionType) -> tuple[dict[str, Param], dict[str, Any]]:
     """By parameter, what the engine passes, and the defaults of the others."""
     code = fn.__code__
     if code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
@@ -287,82 +301,3 @@ def _check_attributes(expression: ast.expr, values: Mapping[str, Any]) -> None:
             owner = values.get(node.value.id) if isinstance(node.value, ast.Name) else None
             if not isinstance(owner, ModuleType) or owner is sys:
                 raise _Called(f"it uses {node.attr!r}, which may look at the function's frame")
-
-
-def _is_set(cell: CellType) -> bool:
-    return cell != CellType()
-
-
-# -- globals that may change
-
-_CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "delattr", "reload", "__dict__", "vars"})
-
-
-def _changes(fn: FunctionType, names: Collection[str]) -> Iterator[str]:
-    """How code that has the globals of `fn` may store or delete some of them while a block is processed."""
-    if not names:
-        return
-    shared = fn.__globals__
-    captured = [cell.cell_contents for cell in fn.__closure__ or () if _is_set(cell)]
-    seen: set[int] = set()
-    for value in (fn, *shared.values(), *captured):
-        for code in _codes(value, shared, seen):
-            used = set(code.co_names)
-            for name in used & _CHANGES_ANYTHING:
-                yield f"{code.co_name!r} uses {name!r}, and may change any global"
-            if not used.isdisjoint(names):
-                for name in _stored(code).intersection(names):
-                    yield f"{code.co_name!r} changes the global {name!r}"
-
-
-def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
-    """The code with these globals in an object: a function, a class with its methods, or a container of them."""
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    match value:
-        case FunctionType() if value.__globals__ is shared:
-            yield from _with_inner(value.__code__)
-            yield from _codes(getattr(value, "__wrapped__", None), shared, seen)
-        case type() if not value.__flags__ & _IMMUTABLE_TYPE:
-            for part in vars(value).values():
-                yield from _codes(part, shared, seen)
-        case classmethod() | staticmethod():
-            yield from _codes(value.__func__, shared, seen)
-        case property():
-            for part in (value.fget, value.fset, value.fdel):
-                yield from _codes(part, shared, seen)
-        case partial():
-            yield from _codes(value.func, shared, seen)
-        case dict():
-            yield from _codes_in(value.values(), shared, seen)
-        case list() | tuple() | set() | frozenset():
-            yield from _codes_in(value, shared, seen)
-        case _ if not isinstance(value, type):
-            yield from _codes(type(value), shared, seen)
-
-
-def _codes_in(values: Collection[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
-    if not set(map(type, values)) <= _WITHOUT_CODE:
-        for value in values:
-            yield from _codes(value, shared, seen)
-
-
-_WITHOUT_CODE: Final = frozenset({str, bytes, int, float, bool, type(None)})
-
-
-_IMMUTABLE_TYPE: Final = 1 << 8
-
-
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for const in code.co_consts:
-        if isinstance(const, CodeType):
-            yield from _with_inner(const)
-
-
-def _stored(code: CodeType) -> set[str]:
-    """The globals that code stores or deletes."""
-    from dis import get_instructions
-
-    return {each.argval for each in get_instructions(code) if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}

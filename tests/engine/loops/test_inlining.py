@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.support import effects
 from tests.support.operator_driver import context, read
-from tidegate.runners.engine.elementwise.inlining import INLINED, Inlining
+from tidegate.runners.engine.elementwise import chain
 from tidegate.runners.engine.factory import build
+from tidegate.runners.engine.loops.inlining import INLINED, Inlining
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
@@ -75,10 +76,10 @@ def ran(write: Callable[[Any], Any], inline: str, *elements: Iterable[Any], time
                 block = Block(values, list(range(len(values))) if times else 0)
                 for collection, value, t, _ in read(made.process(block, "elements")):
                     out.append((collection, ADDRESS.sub("", f"{type(value).__name__}: {value!r}"), t))
-                list(made.finish_bundle())
         except TidegateError as error:
             texts = [str(error), *traceback.format_exception(error.__cause__)]
             failure += [type(error).__name__, *(ADDRESS.sub("", text) for text in texts)]
+    list(made.finish_bundle())
     counters = {key: n for key, n in world.metrics.counters.items() if key.name != INLINED}
     inlined = sum(n for key, n in world.metrics.counters.items() if key.name == INLINED)
     made.close()
@@ -201,6 +202,7 @@ def test_dead_letters_show_the_authors_lines() -> None:
         operator = build(step, made, world)
         operator.open()
         out = list(read(operator.process(Block([5, 0, "a", None], 0), "elements")))
+        list(operator.finish_bundle())
         return out, sum(n for key, n in world.metrics.counters.items() if key.name == INLINED)
 
     called, none = collected("off")
@@ -352,6 +354,7 @@ def test_a_captured_variable_that_another_function_changes_is_read_at_each_use()
     made, world = operator(lambda p: p | tg.Map(fn), "on", sealed=False)
     values = [value for _, value, _, _ in read(made.process(Block([1, 2], 0), "elements"))]
     assert values == [(None, 1, None, 2), (None, 3, None, 4)]
+    list(made.finish_bundle())
     assert any(key.name == INLINED for key in world.metrics.counters)
 
 
@@ -360,6 +363,7 @@ def test_a_captured_variable_that_is_not_set_is_a_name_error() -> None:
     made, world = operator(lambda p: p | tg.Map(fn), "on", sealed=False)
     with pytest.raises(TidegateError, match="cannot access free variable 'n'"):
         list(made.process(Block([1], 0), "elements"))
+    list(made.finish_bundle())
     assert not any(key.name == INLINED for key in world.metrics.counters)
 
 
@@ -466,6 +470,7 @@ def test_a_tracer_or_a_profiler_sees_the_calls() -> None:
         finally:
             start(before)
         assert names.count("<lambda>") >= 2
+    list(made.finish_bundle())
     assert not any(key.name == INLINED for key in world.metrics.counters)
 
 
@@ -545,9 +550,68 @@ def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.
         for inline in ("off", "on"):
             effects.noted.clear()
             each = ran(write, inline, *([value] for value in values))
-            seen[inline] = each.outcome, list(effects.noted)
+            seen[inline] = each.outcome, [ADDRESS.sub("", note) for note in effects.noted]
             inlined += each.inlined
         assert seen["on"] == seen["off"]
 
     check()
     assert inlined > 0
+
+
+CHAIN: dict[str, Callable[[], Any]] = {
+    "add": lambda: tg.Map(lambda x: x + 1),
+    "divide": lambda: tg.Map(lambda x: 12 // (x % 7 - 1)),
+    "captured": lambda: tg.Map(adder(LIMIT)),
+    "argument": lambda: tg.Map(lambda x, by, n=2: x * by + n, 3),
+    "called": lambda: tg.Map(statements),
+    "thirds": lambda: tg.Filter(lambda x: x % 3 == 0),
+    "large": lambda: tg.Filter(lambda x: x > LIMIT),
+    "both": lambda: tg.FlatMap(lambda x: (x + 0, -x)),
+    "one": lambda: tg.FlatMap(lambda x: [x * 2]),
+    "none": lambda: tg.FlatMap(lambda x: ()),
+    "some": lambda: tg.FlatMap(lambda x: [y + x for y in (1, 2, 3)][: x % 4]),
+    "windows": lambda: tg.WindowInto(tg.FixedWindows(10)),
+    "again": lambda: tg.WindowInto(tg.GlobalWindows()),
+}
+
+
+@given(
+    st.lists(st.sampled_from(sorted(CHAIN)), min_size=1, max_size=5),
+    st.lists(st.lists(st.integers(-20, 20) | st.just("ab"), max_size=12), min_size=1, max_size=3),
+    st.booleans(),
+)
+def test_random_chains_do_the_same_called_and_inlined(names: list[str], blocks: list[list[Any]], times: bool) -> None:
+    def write(p: Any) -> Any:
+        p = p | "first" >> tg.Map(lambda x: x)
+        for number, name in enumerate(names):
+            p = p | f"{name} {number}" >> CHAIN[name]()
+        return p
+
+    called, inlined = (ran(write, inline, *blocks, times=times) for inline in ("off", "on"))
+    assert inlined.outcome == called.outcome
+    assert any(blocks) == (inlined.inlined > 0)
+
+
+def test_a_chain_whose_counts_follow_from_its_output_is_a_comprehension(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    whole = chain.generate
+
+    def generate(*args: Any) -> Any:
+        source = whole(*args)
+        texts.append(source.text)
+        return source
+
+    monkeypatch.setattr(chain, "generate", generate)
+
+    def write(p: Any) -> Any:
+        first = p | "add" >> tg.Map(lambda x: x + 1) | "thirds" >> tg.Filter(lambda x: x % 3 == 0)
+        return first | "both" >> tg.FlatMap(lambda x: (x + 0, -x)) | "double" >> tg.Map(lambda x: x * 2)
+
+    outcome = compare(write, range(10))
+    assert [value for _, value, _ in outcome.out] == ["int: 6", "int: -6", "int: 12", "int: -12", "int: 18", "int: -18"]
+    counts = {key.step: n for key, n in outcome.metrics.items() if key.name == "elements_out"}
+    assert counts == {"add": 10, "thirds": 3, "both": 6, "double": 6}
+    assert [text.count(".append(") for text in texts] == ([1, 0] if sys.version_info < (3, 12) else [1, 1])
+    failed = compare(write, [2, 5, "a"])
+    assert failed.failure[1].endswith("\n  element: 'a'")
+    assert "in step 'add'" in failed.failure[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tidegate.runners.engine.elementwise.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlining import InlinedBody
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,12 @@ class PlacedBody:
     body: InlinedBody
     names: dict[str, str]
     local: str
+
+
+def body_names(step: int, body: InlinedBody) -> dict[str, str]:
+    """The variables of generated code for what a body reads besides its arguments."""
+    names = {name: f"g{step}_{name}" for name in body.globals} | {name: f"cell{step}_{name}" for name in body.cells}
+    return names | {name: f"d{step}_{name}" for name in body.defaults}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +88,9 @@ class CodeWriter:
     def source(self, counted: tuple[int, ...] = ()) -> Source:
         """The code written so far."""
         return Source("\n".join(self.text) + "\n", self.lines, counted, tuple(self.placed))
+
+
+def read_globals(w: CodeWriter, step: int, body: InlinedBody) -> None:
+    """Write the line that reads the globals of a body."""
+    if body.globals:
+        w.put(f"({''.join(f'g{step}_{name}, ' for name in body.globals).rstrip()}) = globals{step}()")

@@ -8,9 +8,9 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final
 
-from tidegate.runners.engine.elementwise.author_traceback import author_traceback
-from tidegate.runners.engine.elementwise.code_writer import Source
-from tidegate.runners.engine.elementwise.loop_tree import PlacedLines, compile_loop, place_lines
+from tidegate.runners.engine.loops.author_traceback import author_traceback
+from tidegate.runners.engine.loops.code_writer import Source
+from tidegate.runners.engine.loops.loop_tree import PlacedLines, compile_loop, place_lines
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()

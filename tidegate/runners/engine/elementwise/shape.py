@@ -1,0 +1,77 @@
+"""What a loop is generated for: the shape of its blocks, and the fold that it ends in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.sdk.portable.model import ParDo
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The properties of blocks, and of the run so far, that a variant of the loop is generated for.
+
+    `timed`: timestamps differ within the block. `times_by_index`: they do, but the loop looks them up by index (see
+    `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
+    `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
+    that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
+    `inlined`: the links whose functions are not called: the loop contains their text.
+    """
+
+    timed: bool = False
+    times_by_index: bool = False
+    indexed: bool = False
+    windows: Literal["one", "same", "each", "derived"] = "one"
+    in_several: bool = False
+    stamps: frozenset[int] = frozenset()
+    checked: bool = False
+    typed: bool = False
+    first: bool = False
+    inlined: frozenset[int] = frozenset()
+
+
+FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
+"""How a grouping finds the windows of a block's elements.
+
+All are in the global window (`global`), in the block's one window (`same`), or in the one window of the block's first
+timestamp (`inside`); or each is in the one window of its own timestamp (`single`); or the windows of each element must
+be looked up (`multi`).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How a grouping adds one element: `body` has the lines that do, with the locals `k`, `x`, `table` and `get`.
+
+    `key` is the line that gets `k` and `x` from the element `v`. `selects_windows`: the element is added only to those
+    of its windows that `select_windows` returns.
+    """
+
+    key: str
+    body: tuple[str, ...]
+    windows: FoldedWindows
+    selects_windows: bool = False
+
+
+def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
+    """True if a loop needs the timestamp of every element.
+
+    Otherwise it needs only those of wrapped results, which are rare, and finds them by the element's index.
+    """
+    if stamps or (fold is not None and fold.windows in ("single", "multi")):
+        return True
+    in_several = False
+    for link in links:
+        if link.form == "assign" and in_several:
+            return True
+        in_several = in_several or (link.form == "assign" and link.assigns_several)
+        looks_up = link.form == "assign" and link.looks_up_windows
+        tagged = isinstance(link.node, ParDo) and len(link.node.outputs) > 1
+        if looks_up or tagged or link.sees_window or any(param.kind == "timestamp" for param in link.params):
+            return True
+        if link.catches or (fold is None and link.changes_count):
+            return True
+    return False

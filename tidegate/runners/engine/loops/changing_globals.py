@@ -1,0 +1,88 @@
+"""Finds out whether globals that a function reads may change while a block is processed.
+
+If not, a loop reads them once per block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from types import CellType, CodeType, FunctionType
+from typing import Any, Final
+
+_CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "delattr", "reload", "__dict__", "vars"})
+
+
+def changes_of_globals(fn: FunctionType, names: Collection[str]) -> Iterator[str]:
+    """How code that has the globals of `fn` may store or delete some of them while a block is processed."""
+    if not names:
+        return
+    shared = fn.__globals__
+    captured = [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
+    seen: set[int] = set()
+    for value in (fn, *shared.values(), *captured):
+        for code in _codes(value, shared, seen):
+            used = set(code.co_names)
+            for name in sorted(used & _CHANGES_ANYTHING):
+                yield f"{code.co_name!r} uses {name!r}, and may change any global"
+            if not used.isdisjoint(names):
+                for name in sorted(_stored(code).intersection(names)):
+                    yield f"{code.co_name!r} changes the global {name!r}"
+
+
+def is_set(cell: CellType) -> bool:
+    """Whether a captured variable has a value."""
+    return cell != CellType()
+
+
+def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
+    """The code with these globals in an object: a function, a class with its methods, or a container of them."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    match value:
+        case FunctionType() if value.__globals__ is shared:
+            yield from _with_inner(value.__code__)
+            yield from _codes(getattr(value, "__wrapped__", None), shared, seen)
+        case type() if not value.__flags__ & _IMMUTABLE_TYPE:
+            for part in vars(value).values():
+                yield from _codes(part, shared, seen)
+        case classmethod() | staticmethod():
+            yield from _codes(value.__func__, shared, seen)
+        case property():
+            for part in (value.fget, value.fset, value.fdel):
+                yield from _codes(part, shared, seen)
+        case partial():
+            yield from _codes(value.func, shared, seen)
+        case dict():
+            yield from _codes_in(value.values(), shared, seen)
+        case list() | tuple() | set() | frozenset():
+            yield from _codes_in(value, shared, seen)
+        case _ if not isinstance(value, type):
+            yield from _codes(type(value), shared, seen)
+
+
+def _codes_in(values: Collection[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
+    if not set(map(type, values)) <= _WITHOUT_CODE:
+        for value in values:
+            yield from _codes(value, shared, seen)
+
+
+_WITHOUT_CODE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+
+
+_IMMUTABLE_TYPE: Final = 1 << 8
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for const in code.co_consts:
+        if isinstance(const, CodeType):
+            yield from _with_inner(const)
+
+
+def _stored(code: CodeType) -> set[str]:
+    """The globals that code stores or deletes."""
+    from dis import get_instructions
+
+    return {each.argval for each in get_instructions(code) if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
