@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.support import effects
 from tests.support.operator_driver import context, read
+from tidegate import TimestampedValue
 from tidegate.runners.engine.elementwise import chain
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.loops.inlining import INLINED, Inlining
+from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
@@ -365,6 +367,63 @@ def test_a_captured_variable_that_is_not_set_is_a_name_error() -> None:
         list(made.process(Block([1], 0), "elements"))
     list(made.finish_bundle())
     assert not any(key.name == INLINED for key in world.metrics.counters)
+
+
+# -- timestamps
+
+
+def both(element: Any) -> Any:
+    return tg.TimestampedValue((element, 1), element)
+
+
+STAMPING: dict[str, Any] = {
+    "an attribute of a module": both,
+    "a global": lambda x: TimestampedValue([x], timestamp=x),
+    "a value that may need unwrapping": lambda x: TimestampedValue(x, 5),
+    "another step's wrapper inside": lambda x: TimestampedValue(tg.TaggedOutput("a", x), 5),
+    "a failing value": lambda x: TimestampedValue(1 // x, 5),
+    "a failing timestamp": lambda x: TimestampedValue(x, 1 // x),
+}
+TIMES = (0, 1, -2.5, 2.0000005, True, None, "ab", math.nan, math.inf, 10**30, tg.Timestamp(7), tg.MAX_TIMESTAMP)
+
+
+@pytest.mark.parametrize("windows", [None, tg.FixedWindows(2), tg.SlidingWindows(4, 2)], ids=str)
+@pytest.mark.parametrize("name", STAMPING)
+def test_a_timestamped_value_that_is_not_made_sets_the_timestamp(name: str, windows: Any) -> None:
+    def write(p: Any) -> Any:
+        if windows is not None:
+            p = p | "before" >> tg.WindowInto(windows)
+        p = p | "stamp" >> tg.Map(STAMPING[name])
+        if windows is not None:
+            p = p | "after" >> tg.WindowInto(tg.FixedWindows(1))
+        return p | "last" >> tg.Map(lambda x: (x, 0))
+
+    outcome = compare(write, *([time] for time in TIMES), [1, 2, 3], times=True)
+    assert [t for _, _, t in outcome.out[-3:]] != [0, 1, 2]
+
+
+def test_a_loop_that_sets_timestamps_makes_no_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    whole = chain.generate
+    monkeypatch.setattr(chain, "generate", lambda *args: texts.append(printed(source := whole(*args))) or source)
+    compare(lambda p: p | tg.Map(both), [1, 2])
+    called, inlined = texts
+    assert "f0(v0)" in called
+    assert "v1 = (v0, 1)\n        t0 = v0\n" in inlined
+
+
+def test_a_warning_about_a_timestamp_names_the_authors_line() -> None:
+    text = "import tidegate as tg\n\nfn = lambda x: tg.TimestampedValue(x, x)\n"
+
+    def warned(inline: str) -> list[tuple[str, int]]:
+        fn = author(text)["fn"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            done = ran(lambda p: p | tg.Map(fn), inline, [1_700_000_000_000])
+        assert done.inlined == (inline == "on")
+        return [(str(each.message).replace(fn.__code__.co_filename, "F"), each.lineno) for each in caught]
+
+    assert warned("on") == warned("off") != []
 
 
 # -- what is called

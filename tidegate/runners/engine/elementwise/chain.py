@@ -150,6 +150,10 @@ class Chain(Operator):
 
     def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
         """The loop for blocks such as this one."""
+        inlined = self._inlined(checked)
+        if not checked:
+            stamping = {k for k in inlined if self._inlining.bodies[k].stamped is not None}
+            self._exits.stamps |= stamping
         match block.windows:
             case Same():
                 windows = "one" if len(block.windows.windows) == 1 else "same"
@@ -174,7 +178,7 @@ class Chain(Operator):
             checked=checked,
             typed=self.context.runtime_types,
             first=self._loop.first,
-            inlined=self._inlined(checked),
+            inlined=inlined,
         )
         if shape.inlined:
             self._elements_inlined[shape.inlined] = self._elements_inlined.get(shape.inlined, 0) + len(block)

@@ -17,7 +17,7 @@ from typing import Final
 from tidegate.runners.engine.elementwise.comprehension import comprehension
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
-from tidegate.runners.engine.loops.code_writer import CodeWriter, PlacedBody, Source, body_names, read_globals
+from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, body_names, read_globals
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import ParDo
@@ -146,6 +146,13 @@ def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
             w.code.depth += 1
             w.windows = f"(w{k},)"
             w.in_several = False
+        if _sets_time(w, k, link):
+            _stamped(w, k, link, w.bodies[k], element, result)
+            if w.shape.typed and link.hint is not None:
+                w.put(f"typed({k}, {result})")
+            if k in counted:
+                w.put(f"n{k} += 1")
+            continue
         call = _call(w, k, link, element)
         if w.shape.checked:
             w.put(f"s{k} = snapshot({element})")
@@ -250,7 +257,12 @@ def _call(w: _Loop, k: int, link: Link, element: str) -> str:
 
 
 def _inlined(w: _Loop, k: int, body: InlinedBody, element: str) -> str:
-    """The expression of the link's function. Its arguments are in variables, each evaluated once."""
+    """The expression of the link's function."""
+    return w.code.place(k, body, _names(w, k, body, element), element)
+
+
+def _names(w: _Loop, k: int, body: InlinedBody, element: str) -> dict[str, str]:
+    """The variables for what a body reads. Its arguments are in variables, each evaluated once."""
     names = body_names(k, body)
     for name, param in body.arguments.items():
         expression = _argument(w, k, param, element)
@@ -259,7 +271,7 @@ def _inlined(w: _Loop, k: int, body: InlinedBody, element: str) -> str:
         else:
             names[name] = f"a{k}_{name}"
             w.put(f"{names[name]} = {expression}", k, element)
-    return w.code.place(PlacedBody(k, body, names, element))
+    return names
 
 
 def _argument(w: _Loop, k: int, param: Param, element: str) -> str:
@@ -335,6 +347,47 @@ def _checked(w: _Loop, k: int, element: str, result: str = "") -> None:
             w.put(f"track_result({k}, {result}, {element})")
 
 
+def _sets_time(w: _Loop, k: int, link: Link) -> bool:
+    """True if the link's function is inlined, and makes a TimestampedValue, which the loop need not make."""
+    if w.shape.checked or link.catches or link.form != "map" or k not in w.shape.stamps:
+        return False
+    return k in w.shape.inlined and w.bodies[k].stamped is not None
+
+
+def _stamped(w: _Loop, k: int, link: Link, body: InlinedBody, element: str, result: str) -> None:
+    """Write the value and the timestamp of a TimestampedValue. Its fast paths for plain numbers are in the loop."""
+    made = body.stamped
+    assert made is not None
+    names = _names(w, k, body, element)
+    w.put(f"{result} = {w.code.place(k, body, names, element, '_value', made.value)}", k, element)
+    w.put(f"t{k} = {w.code.place(k, body, names, element, '_time', made.timestamp)}", k, element)
+    w.put(f"if t{k}.__class__ is float and -9e12 < t{k} < 1e11: t{k} = (t{k} * 1e6).__round__()")
+    w.put(f"elif t{k}.__class__ is int and -9e12 < t{k} < 1e11: t{k} = t{k} * 1_000_000")
+    w.put(f"else: t{k} = micros{k}(t{k})", k, element)
+    if not made.plain:
+        at = f"at({k}, {w.time}, {w.windows or None}, {w.derived}, {_index(w)}, block)"
+        w.put(f"if type({result}) in SPECIAL: yield from special(stamped({result}, t{k}), {at})", k, element)
+    windows = _windows_before(w, link)
+    w.time = f"t{k}"
+    if windows:
+        _restamp(w, k, link, windows)
+
+
+def _windows_before(w: _Loop, link: Link) -> str:
+    """The expression of the windows that an element has before it gets a new timestamp; "" if they are not needed."""
+    looked_up = w.shape.windows == "each" or (w.shape.windows in ("one", "same") and link.reassigns)
+    return _windows(w) if not w.windows and w.derived < 0 and looked_up else w.windows
+
+
+def _restamp(w: _Loop, k: int, link: Link, windows: str, indent: str = "") -> None:
+    """Write the windows that an element gets with its new timestamp."""
+    w.in_several = w.in_several or link.assigns_several
+    w.put(f"{indent}q{k} = restamped({k}, t{k}, {windows})")
+    w.windows = f"q{k}"
+    if link.may_drop:
+        w.put(f"{indent}if not q{k}: continue")
+
+
 def _guard(w: _Loop, k: int, link: Link, element: str, result: str) -> None:
     """Unwrap a result that is not a plain value. Rare kinds leave the loop by a side exit and come back."""
     last = k == len(w.links) - 1
@@ -342,18 +395,12 @@ def _guard(w: _Loop, k: int, link: Link, element: str, result: str) -> None:
     time = w.time
     windows = w.windows
     if k in w.shape.stamps:
-        looked_up = w.shape.windows == "each" or (w.shape.windows in ("one", "same") and link.reassigns)
-        if not w.windows and w.derived < 0 and looked_up:
-            windows = _windows(w)
+        windows = _windows_before(w, link)
         w.time = f"t{k}"
         w.put(f"if type({result}) is TimestampedValue and type({result}.value) not in SPECIAL:")
         w.put(f"    t{k} = {result}.micros; {result} = {result}.value")
         if windows:
-            w.in_several = w.in_several or link.assigns_several
-            w.put(f"    q{k} = restamped({k}, t{k}, {windows})")
-            w.windows = f"q{k}"
-            if link.may_drop:
-                w.put(f"    if not q{k}: continue")
+            _restamp(w, k, link, windows, "    ")
         w.put(f"elif type({result}) in SPECIAL:")
     else:
         w.put(f"if type({result}) in SPECIAL:")

@@ -13,7 +13,7 @@ from typing import Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.shape import Shape
-from tidegate.runners.engine.loops.code_writer import CodeWriter, PlacedBody, Source, body_names, read_globals
+from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, body_names, read_globals
 from tidegate.runners.engine.loops.inlining import InlinedBody
 
 _NEVER_NONE: Final = (ast.Tuple, ast.List, ast.ListComp)
@@ -82,7 +82,7 @@ def _call(w: CodeWriter, k: int, element: str, body: InlinedBody | None) -> str:
     names = body_names(k, body)
     for name, param in body.arguments.items():
         names[name] = element if param.kind == "element" else f"c{k}_{param.ref}"
-    return w.place(PlacedBody(k, body, names, element))
+    return w.place(k, body, names, element)
 
 
 def _has_no_columns(links: Sequence[Link], shape: Shape) -> bool:

@@ -18,6 +18,7 @@ from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.data.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.errors import RunError, shorten
 from tidegate.sdk.portable.model import ParDo
+from tidegate.sdk.time import Timestamp
 from tidegate.sdk.user_code.frames import author_frames
 from tidegate.sdk.windowing.assigners import CustomAssigner, Merged, element_dependent
 from tidegate.sdk.windowing.assignment import assign_windows
@@ -93,6 +94,7 @@ class SideExits:
             "dead_letter": self.dead_letter,
             "restamped": self.restamped,
             "special": self.special,
+            "stamped": lambda value, micros: TimestampedValue(value, Timestamp.of_micros(micros)),
             "tagged": self._tagged,
         }
 

@@ -8,6 +8,7 @@ from itertools import islice
 from types import FunctionType, TracebackType
 from typing import Any, Final
 
+from tidegate.runners.engine.loops.author_function import function_at
 from tidegate.runners.engine.loops.loop_tree import PlacedLines
 from tidegate.sdk.notebook import chained
 
@@ -62,22 +63,10 @@ def _frame_at(
         "col_offset": column,
         "end_col_offset": end_column,
     }
-    start = fn.__code__.co_firstlineno
-    first: dict[str, Any] = {"lineno": start, "end_lineno": start, "col_offset": 0, "end_col_offset": 0}
-    failure = ast.Raise(ast.Constant(_HERE, **place), **place)
-    arguments = ast.arguments(
-        posonlyargs=[],
-        args=[ast.arg(variable, **first) for variable in variables],
-        kwonlyargs=[],
-        kw_defaults=[],
-        defaults=[],
-    )
-    function = ast.FunctionDef(name="failing", args=arguments, body=[failure], decorator_list=[], **first)
-    module = compile(ast.Module([function], []), fn.__code__.co_filename, "exec", dont_inherit=True)
-    code = next(const for const in module.co_consts if hasattr(const, "co_code"))
+    failing = function_at(fn, name, qualname, list(variables), ast.Raise(ast.Constant(_HERE, **place), **place))
     error = _Here()
-    consts = tuple(error if const == _HERE else const for const in code.co_consts)
-    failing = FunctionType(code.replace(co_name=name, co_qualname=qualname, co_consts=consts), fn.__globals__)
+    consts = tuple(error if const == _HERE else const for const in failing.__code__.co_consts)
+    failing.__code__ = failing.__code__.replace(co_consts=consts)
     try:
         failing(**variables)
     except _Here as raised:

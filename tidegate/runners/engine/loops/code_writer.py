@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from tidegate.runners.engine.loops.inlining import InlinedBody
 
 @dataclass(frozen=True, slots=True)
 class PlacedBody:
-    """The body of a function of the author's in generated code, where the text has the name `body` and a number.
+    """An expression of an inlined body in generated code, where the text has a name instead.
 
     `names` has, by each name that the body reads, the variable of the generated code with the value; `local` is the
     variable with the input of the step.
@@ -21,6 +22,13 @@ class PlacedBody:
     body: InlinedBody
     names: dict[str, str]
     local: str
+    expression: ast.expr
+    name: str
+
+    @property
+    def lines(self) -> range:
+        """The lines of the author's file in which the expression stands."""
+        return range(self.expression.lineno, (self.expression.end_lineno or self.expression.lineno) + 1)
 
 
 def body_names(step: int, body: InlinedBody) -> dict[str, str]:
@@ -70,10 +78,19 @@ class CodeWriter:
         if step is not None:
             self.lines[len(self.text)] = (step, local)
 
-    def place(self, body: PlacedBody) -> str:
-        """The expression of an author's function, for a line."""
-        self.placed.append(body)
-        return f"body{body.step}"
+    def place(
+        self,
+        step: int,
+        body: InlinedBody,
+        names: dict[str, str],
+        local: str,
+        part: str = "",
+        of: ast.expr | None = None,
+    ) -> str:
+        """The name for the expression of a body, or for a part `of` it, in a line."""
+        name = f"body{step}{part}"
+        self.placed.append(PlacedBody(step, body, names, local, of or body.expression, name))
+        return name
 
     @contextmanager
     def indented(self) -> Iterator[None]:

@@ -12,13 +12,14 @@ import builtins
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
 from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
 
 INLINED: Final = "elements_inlined"
@@ -26,11 +27,31 @@ INLINED: Final = "elements_inlined"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Stamped:
+    """A call of TimestampedValue, and the expressions of its arguments."""
+
+    call: ast.Call
+    value: ast.expr
+    timestamp: ast.expr
+
+    @property
+    def plain(self) -> bool:
+        """Whether the value can't be one that needs unwrapping."""
+        return isinstance(self.value, _NEW_VALUES)
+
+
+_NEW_VALUES: Final = (
+    ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.JoinedStr, ast.Constant,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class InlinedBody:
     """The expression of a function, and the meaning of the names in it.
 
     `arguments` has, by parameter, what the engine passes; `defaults` the values of the other parameters. `globals` are
-    the globals and builtins that it reads, `cells` the captured variables.
+    the globals and builtins that it reads, `cells` the captured variables. `stamped`: the expression makes a
+    TimestampedValue.
     """
 
     fn: FunctionType
@@ -39,11 +60,7 @@ class InlinedBody:
     defaults: Mapping[str, Any]
     globals: tuple[str, ...]
     cells: Mapping[str, CellType]
-
-    @property
-    def lines(self) -> range:
-        """The lines of the author's file in which the expression stands."""
-        return range(self.expression.lineno, (self.expression.end_lineno or self.expression.lineno) + 1)
+    stamped: Stamped | None = None
 
     def values(self) -> tuple[Any, ...]:
         """The values of `globals` now. KeyError if one of them is not set."""
@@ -53,7 +70,11 @@ class InlinedBody:
     def ready(self) -> bool:
         """Whether all names that it reads are set."""
         here, builtin = _namespaces(self.fn)
-        return all(name in here or name in builtin for name in self.globals) and all(map(is_set, self.cells.values()))
+        if not all(name in here or name in builtin for name in self.globals):
+            return False
+        if self.stamped is not None and not _makes_timestamped_value(self.stamped.call.func, self):
+            return False
+        return all(map(is_set, self.cells.values()))
 
 
 def _namespaces(fn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -142,9 +163,34 @@ def _inlined(link: Step, fn: FunctionType, node: Function) -> InlinedBody:
         values = dict(zip(names, body.values(), strict=True))
         _check_values(values | {name: cell.cell_contents for name, cell in cells.items()}, fn)
         _check_attributes(expression, values)
+    body = replace(body, stamped=_stamped(body))
     if change := next(changes_of_globals(fn, frozenset(names)), ""):
         raise _Called(change)
     return body
+
+
+def _stamped(body: InlinedBody) -> Stamped | None:
+    """The arguments of the TimestampedValue that an expression makes; None for any other expression."""
+    match body.expression:
+        case ast.Call(args=[value, timestamp], keywords=[]) as call:
+            pass
+        case ast.Call(args=[value], keywords=[ast.keyword(arg="timestamp", value=timestamp)]) as call:
+            pass
+        case _:
+            return None
+    return Stamped(call, value, timestamp) if _makes_timestamped_value(call.func, body) else None
+
+
+def _makes_timestamped_value(function: ast.expr, body: InlinedBody) -> bool:
+    """Whether the function of a call is TimestampedValue: a global, or an attribute of one that is a module."""
+    here = body.fn.__globals__
+    match function:
+        case ast.Name(id=name) if name in body.globals:
+            return here.get(name) is TimestampedValue
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in body.globals:
+            owner = here.get(name)
+            return isinstance(owner, ModuleType) and vars(owner).get(attribute) is TimestampedValue
+    return False
 
 
 def _expression(node: Function) -> ast.expr:

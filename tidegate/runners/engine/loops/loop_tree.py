@@ -14,6 +14,7 @@ from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
+from tidegate.runners.engine.loops.author_function import converting
 from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
 from tidegate.sdk.metrics import GENERATED
 
@@ -32,7 +33,7 @@ def place_lines(source: Source) -> tuple[PlacedLines, ...]:
     free = source.text.count("\n") + 1
     found = []
     for placed in source.placed:
-        lines = placed.body.lines
+        lines = placed.lines
         offset = free - lines.start
         found.append(PlacedLines(placed, range(free, free + len(lines)), offset))
         free += len(lines)
@@ -46,13 +47,15 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
         plain: FunctionType = env["run"]
         return plain
     tree = ast.parse(source.text)
-    bodies = {f"body{each.placed.step}": copied(each.placed, each.offset) for each in lines}
+    bodies = {each.placed.name: copied(each.placed, each.offset) for each in lines}
     _Placing(bodies).visit(tree)
     cells: dict[str, CellType] = {}
     for each in lines:
         step, body = each.placed.step, each.placed.body
         env[f"globals{step}"] = body.values
         env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
+        if body.stamped is not None:
+            env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
     if cells:
         tree.body = [_around(tree.body, list(cells))]
@@ -68,7 +71,7 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
 def printed(source: Source) -> str:
     """The text of generated code with the inlined bodies in it, for tests and people."""
     tree = ast.parse(source.text)
-    return ast.unparse(_Placing({f"body{each.step}": copied(each, 0) for each in source.placed}).visit(tree)) + "\n"
+    return ast.unparse(_Placing({each.name: copied(each, 0) for each in source.placed}).visit(tree)) + "\n"
 
 
 @lru_cache(maxsize=256)
@@ -104,7 +107,7 @@ class _Placing(ast.NodeTransformer):
 
 def copied(placed: PlacedBody, offset: int) -> ast.expr:
     """The expression of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
-    made: ast.expr = _copy(placed.body.expression, placed.names, offset)
+    made: ast.expr = _copy(placed.expression, placed.names, offset)
     return made
 
 
