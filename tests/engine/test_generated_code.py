@@ -92,6 +92,10 @@ def stamped(x: Any, at: Any = tg.DoFn.TimestampParam) -> Any:
     return (x, at, at)
 
 
+def event(x: Any) -> Any:
+    return tg.TimestampedValue((x[0], x[1]), x[2] / 1000)
+
+
 def pair(x: Any) -> Any:
     return (x, {x: [x]})
 
@@ -157,6 +161,11 @@ INLINED: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
         "single",
     ),
 }
+INLINED["inlined_timestamps"] = (
+    lambda p: p | ONE | tg.Map(event) | tg.WindowInto(TEN) | tg.CombinePerKey(sum),
+    Shape(windows="same", stamps=frozenset({0})),
+    "single",
+)
 STATEFUL: dict[str, StateShape] = {
     "stateful_one_window": StateShape("one", timed=True),
     "stateful_single": StateShape("single", timed=True, first=True, stamps=True),

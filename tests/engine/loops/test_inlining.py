@@ -674,3 +674,51 @@ def test_a_chain_whose_counts_follow_from_its_output_is_a_comprehension(monkeypa
     failed = compare(write, [2, 5, "a"])
     assert failed.failure[1].endswith("\n  element: 'a'")
     assert "in step 'add'" in failed.failure[1]
+
+
+# -- into the tables of groupings
+
+FOLDS: dict[str, Callable[[], Any]] = {
+    "sum": lambda: tg.CombinePerKey(sum),
+    "largest": lambda: tg.CombinePerKey(max),
+    "list": lambda: tg.GroupByKey(),
+    "elements": lambda: tg.CombinePerElement(len),
+}
+PAIRS: dict[str, Any] = {
+    "pairs": lambda x: (x % 3, x),
+    "lists": lambda x: [x % 3, x],
+    "stamped pairs": lambda x: TimestampedValue((x % 3, x), x),
+    "failing pairs": lambda x: (x % 3, 1 // (x - 5)),
+    "failing times": lambda x: TimestampedValue((x % 3, x), 1 // (x - 5)),
+    "unfit keys": lambda x: ({x}, x),
+    "unfit values": lambda x: (x % 3, str(x)),
+    "triples": lambda x: (x, x, x),
+}
+
+
+@pytest.mark.parametrize("windows", [None, tg.FixedWindows(2)], ids=str)
+@pytest.mark.parametrize("pairs", PAIRS)
+@pytest.mark.parametrize("fold", FOLDS)
+def test_a_grouping_of_inlined_pairs_is_that_of_called_ones(fold: str, pairs: str, windows: Any) -> None:
+    def grouped(inline: str) -> tuple[Any, ...]:
+        pipeline = tg.Pipeline(options={"inline": inline, "checks": "off", "type_check": "off"})
+        made = pipeline | tg.Create(range(10)) | "pair" >> tg.Map(PAIRS[pairs])
+        if windows is not None:
+            made = made | tg.WindowInto(windows)
+        made | "fold" >> FOLDS[fold]() | "note" >> tg.Map(_note)
+        effects.noted.clear()
+        try:
+            metrics = pipeline.run().metrics()
+        except TidegateError as error:
+            return str(error), traceback.format_exception(error.__cause__)
+        counters = {each.key: each.value for each in metrics.query() if each.key.name == "elements_out"}
+        assert bool(metrics.query(INLINED)) == (inline == "on")
+        return sorted(effects.noted), counters
+
+    assert grouped("on") == grouped("off")
+
+
+def _note(x: Any, window: Any = tg.DoFn.WindowParam) -> None:
+    from tests.support import effects
+
+    effects.noted.append(f"{x!r} in {window}")

@@ -9,17 +9,17 @@ differ within the block, and has the lines for `--checks` only if the block is t
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Final
 
 from tidegate.runners.engine.elementwise.comprehension import comprehension
-from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.fused_node import Link, argument
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
 from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, body_names, read_globals
 from tidegate.runners.engine.loops.inlining import InlinedBody
-from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.windowing.assigners import element_dependent
 
@@ -130,6 +130,7 @@ def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
 
 def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
     result = "v0"
+    pair = _last_pair(w)
     for k, link in enumerate(w.links):
         element = result
         if link.form == "assign":
@@ -137,7 +138,7 @@ def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
             if k in counted:
                 w.put(f"n{k} += 1")
             continue
-        result = element if link.form == "filter" else f"v{k + 1}"
+        result = element if link.form == "filter" else _PAIR if k == pair else f"v{k + 1}"
         if link.sees_window and not w.windows and w.derived < 0 and w.shape.windows == "one":
             w.put(f"w{k} = only")
         elif link.sees_window:
@@ -196,6 +197,24 @@ def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
     _terminal(w, result, carries_time)
 
 
+def _last_pair(w: _Loop) -> int:
+    """The last link if its result is a pair, of which the fold needs no more than its items; -1 otherwise."""
+    if w.fold is None or w.fold.key != f"{_PAIR} = {{v}}" or w.shape.checked or w.shape.typed:
+        return -1
+    k = len(w.links) - 1
+    while k >= 0 and w.links[k].form == "assign" and not element_dependent(w.links[k].windowing.assigner):
+        k -= 1
+    if k not in w.shape.inlined or w.links[k].form != "map" or w.links[k].catches:
+        return -1
+    if w.links[k].guarded and not _sets_time(w, k, w.links[k]):
+        return -1
+    body = w.bodies[k]
+    match body.expression if body.stamped is None else body.stamped.value:
+        case ast.Tuple(elts=[_, _] as parts) if not any(isinstance(part, ast.Starred) for part in parts):
+            return k
+    return -1
+
+
 def _emits_directly(w: _Loop, link: Link) -> bool:
     """True if the last link's result can go into the block without any check."""
     return w.fold is None and not (link.guarded or w.shape.checked or w.shape.typed)
@@ -251,7 +270,7 @@ def _call(w: _Loop, k: int, link: Link, element: str) -> str:
     star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
     args = [star + element] if star else []
     for param in link.params:
-        expression = _argument(w, k, param, element)
+        expression = argument(k, param, element, w.time, "panes[i]" if w.shape.indexed else "pane")
         args.append(f"{param.keyword}={expression}" if param.keyword else expression)
     return f"f{k}({', '.join(args)})"
 
@@ -265,37 +284,13 @@ def _names(w: _Loop, k: int, body: InlinedBody, element: str) -> dict[str, str]:
     """The variables for what a body reads. Its arguments are in variables, each evaluated once."""
     names = body_names(k, body)
     for name, param in body.arguments.items():
-        expression = _argument(w, k, param, element)
+        expression = argument(k, param, element, w.time, "panes[i]" if w.shape.indexed else "pane")
         if expression.isidentifier():
             names[name] = expression
         else:
             names[name] = f"a{k}_{name}"
             w.put(f"{names[name]} = {expression}", k, element)
     return names
-
-
-def _argument(w: _Loop, k: int, param: Param, element: str) -> str:
-    match param.kind:
-        case "element":
-            return element
-        case "key":
-            return f"{element}[0]"
-        case "timestamp":
-            return f"timestamp({w.time})"
-        case "window":
-            return f"w{k}"
-        case "pane":
-            return "panes[i]" if w.shape.indexed else "pane"
-        case "watermark":
-            return "watermark()"
-        case "clock":
-            return "clock()"
-        case "const":
-            return f"c{k}_{param.ref}"
-        case "side":
-            return f"side{k}_{param.ref}(w{k})"
-        case "state" | "timer" | "tag":
-            raise AssertionError(f"a chain has no {param.kind} parameter")
 
 
 def _caught(w: _Loop, k: int, link: Link, call: str, element: str, result: str) -> None:
@@ -472,10 +467,14 @@ def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
             w.put("table = table_in(window); get = table.get")
         case "global" | "same" | "inside":
             pass
-    w.put(w.fold.key.format(v=result), last, result)
+    if result != _PAIR:
+        w.put(w.fold.key.format(v=result), last, result)
     for line in w.fold.body:
         w.put(line, last, result)
 
+
+_PAIR: Final = "k, x"
+"""The variables of a pair that the last link of a fold emits."""
 
 _AT: Final = "len(values) - rest.__length_hint__() - 1"
 """The index of the current element."""

@@ -107,6 +107,31 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
             )
 
 
+def argument(k: int, param: Param, element: str, time: str, pane: str) -> str:
+    """The expression of an argument of link `k` in a loop, given those of its element, its timestamp and its pane."""
+    match param.kind:
+        case "element":
+            return element
+        case "key":
+            return f"{element}[0]"
+        case "timestamp":
+            return f"timestamp({time})"
+        case "window":
+            return f"w{k}"
+        case "pane":
+            return pane
+        case "watermark":
+            return "watermark()"
+        case "clock":
+            return "clock()"
+        case "const":
+            return f"c{k}_{param.ref}"
+        case "side":
+            return f"side{k}_{param.ref}(w{k})"
+        case "state" | "timer" | "tag":
+            raise AssertionError(f"a chain has no {param.kind} parameter")
+
+
 def not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
     """The error to raise if an element, or a function's result, could not be iterated; None if both can be."""
     if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):

@@ -22,14 +22,17 @@ class LoopPosition:
 
     link: int
     local: str
-    """The name of the local that holds the link's input."""
+    """The name of the local that holds the link's input, or of those that hold the items of a pair."""
     frame: dict[str, Any]
     raised_here: bool
     """True if the engine's part of the line raised, and not a function of the author's."""
 
     @property
     def element(self) -> Any:
-        return self.frame.get(self.local or f"v{self.link}")
+        local = self.local or f"v{self.link}"
+        if "," in local:  # a pair that was never made
+            return tuple(self.frame.get(name) for name in local.split(", "))
+        return self.frame.get(local)
 
 
 class CompiledLoops:
