@@ -20,7 +20,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support import effects
 from tests.support.operator_driver import context, read
 from tidegate import TimestampedValue
 from tidegate.runners.engine.elementwise import chain
@@ -32,6 +31,9 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.metrics import collecting
+
+NOTED: list[str] = []
+"""Side effects of functions that have been pickled, which import this module when they run."""
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 LIMIT = 3
@@ -542,8 +544,8 @@ text = "abc"
 table = {0: "zero", 1: [1, 2], "ab": 3}
 numbers = [3, 1, 2]
 def note(x):
-    from tests.support import effects
-    effects.noted.append(repr(x))
+    from tests.engine.loops import test_inlining
+    test_inlining.NOTED.append(repr(x))
     return x
 def fail(x):
     raise KeyError(x)
@@ -607,9 +609,9 @@ def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.
 
         seen = {}
         for inline in ("off", "on"):
-            effects.noted.clear()
+            NOTED.clear()
             each = ran(write, inline, *([value] for value in values))
-            seen[inline] = each.outcome, [ADDRESS.sub("", note) for note in effects.noted]
+            seen[inline] = each.outcome, [ADDRESS.sub("", note) for note in NOTED]
             inlined += each.inlined
         assert seen["on"] == seen["off"]
 
@@ -706,19 +708,19 @@ def test_a_grouping_of_inlined_pairs_is_that_of_called_ones(fold: str, pairs: st
         if windows is not None:
             made = made | tg.WindowInto(windows)
         made | "fold" >> FOLDS[fold]() | "note" >> tg.Map(_note)
-        effects.noted.clear()
+        NOTED.clear()
         try:
             metrics = pipeline.run().metrics()
         except TidegateError as error:
             return str(error), traceback.format_exception(error.__cause__)
         counters = {each.key: each.value for each in metrics.query() if each.key.name == "elements_out"}
         assert bool(metrics.query(INLINED)) == (inline == "on")
-        return sorted(effects.noted), counters
+        return sorted(NOTED), counters
 
     assert grouped("on") == grouped("off")
 
 
 def _note(x: Any, window: Any = tg.DoFn.WindowParam) -> None:
-    from tests.support import effects
+    from tests.engine.loops import test_inlining
 
-    effects.noted.append(f"{x!r} in {window}")
+    test_inlining.NOTED.append(f"{x!r} in {window}")
