@@ -33,7 +33,7 @@ help:
 	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
 	@echo "make bench-formats  reading and writing files of each format beside the same work by hand"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
-	@echo "make lint         ruff, mypy --strict, the import floors, and no circles"
+	@echo "make lint         ruff, mypy --strict, the import floors, and import circles"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make flags        write docs/flags.md from the options' models"
 	@echo "make reference    write docs/reference.md from the docstrings"
@@ -89,7 +89,7 @@ test: lint
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-# One process for each job; a seed that fails is named with what shows it again.
+# One process for each job; for a seed that fails, the command is printed that runs it again.
 simulate: $(VENV)/.with-dev
 	@echo "==> $(SEEDS) seeds of tests/streaming/simulation"
 	@$(BIN)/python -m tests.streaming.simulation --seeds 0:$(SEEDS) --jobs $(JOBS)

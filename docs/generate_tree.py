@@ -49,7 +49,7 @@ def shorten(said: str, width: int) -> str:
     """A sentence that fits: its first thought, if that says something, or as many words as there is room for."""
     if len(said) <= width:
         return said
-    first = re.split(r"[:;,]\s", said, maxsplit=1)[0]
+    first = re.split(r"[:;]\s", said, maxsplit=1)[0]
     return first if width / 2 < len(first) <= width else said[: width - 1].rpartition(" ")[0].rstrip(",:;") + "…"
 
 

@@ -114,18 +114,18 @@ def test_the_contributors_guide_names_only_files_that_exist() -> None:
 
 
 LONG_MODULES: frozenset[str] = frozenset()
-"""Modules of more than 500 lines, with the reason. Take a module out once it's short; put none in."""
+"""Modules of more than 500 lines. Remove a module once it is shorter; add none."""
 LARGE_CLASSES: frozenset[str] = frozenset()
-"""Classes of more than 300 lines: responsibilities in them wait for classes of their own. Put none in."""
+"""Classes of more than 300 lines. Remove a class once its responsibilities have been divided; add none."""
 
 
 CROWDED_FOLDERS: frozenset[str] = frozenset()
-"""Folders with more modules than one can take in. Divide one, and take it out; put none in."""
+"""Folders with too many modules. Remove a folder once it has been divided; add none."""
 
 
 def test_no_module_has_more_than_500_lines_but_those_known() -> None:
     long = {str(path.relative_to(ROOT)) for path in MODULES if len(path.read_text(encoding="utf-8").splitlines()) > 500}
-    assert long - LONG_MODULES == set(), "split what does more than one thing into modules of one idea each"
+    assert long - LONG_MODULES == set(), "split modules that do more than one thing into modules of one idea each"
     assert LONG_MODULES - long == set(), "no longer long: take them out of the list"
 
 
@@ -156,7 +156,7 @@ def test_no_module_imports_a_package_that_it_is_in() -> None:
         (module, imported)
         for module in graph.modules
         for imported in graph.find_modules_directly_imported_by(module)
-        if module.startswith(f"{imported}.") and imported != "tidegate"  # whose own imports are of sdk, io, transforms
+        if module.startswith(f"{imported}.") and imported != "tidegate"  # its own imports are of sdk, io and transforms
     }
     assert upwards == set()
 

@@ -1,4 +1,4 @@
-"""Keeps the secrets among a pipeline's options out of its compiled file, and warns of those that it can't keep out.
+"""Leaves secret options out of a compiled file, and warns of options that are likely to be secrets.
 
 An option of the type `SecretStr` or `SecretBytes` is a secret, and is not written. One of another type may be a secret
 by its name or its value: it is written with a warning, because the pipeline may need it.

@@ -23,7 +23,7 @@ from tidegate.sdk.connectors.sinks import Committable, in_order
 from tidegate.sdk.errors import ReadError, WriteError
 
 CONFLICTS: Final = 20
-"""So many transactions of other writers may get in the way of a commit before it fails."""
+"""How many conflicts with transactions of other writers a commit survives."""
 
 _MOVES_AT_ONCE: Final = 16
 

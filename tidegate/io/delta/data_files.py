@@ -21,8 +21,8 @@ _MILLISECOND: Final = datetime.timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class TablePart(FilePart):
-    """What of a data file a reader reads. `pattern` is the table, `path` the file below it, and `partition` has the
-    values that the log gives all rows of the file; `deletion_vector` as in `DataFile`."""
+    """The part of a data file that a reader reads. `pattern` is the table, `path` the file below it; `partition` has
+    the values that the log gives all rows of the file; `deletion_vector` as in `DataFile`."""
 
     partition: tuple[tuple[str, Any], ...] = ()
     deletion_vector: tuple[int, bytes] | None = None
@@ -120,7 +120,7 @@ def _completion(
 
 
 def _kept(rows: int, bits: bytes) -> Any:
-    """For each of the first rows of a file whether it exists, as an Arrow array."""
+    """An Arrow array that says which of a file's first rows exist."""
     import zlib
 
     import pyarrow as pa

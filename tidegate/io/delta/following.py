@@ -36,7 +36,7 @@ class FollowTable:
 
     @staticmethod
     def of(poll_interval: DurationLike, skip_change_commits: bool, of: str) -> FollowTable:
-        """BuildError, naming the transform `of`, for an interval that is none."""
+        """Raises BuildError, naming the transform `of`, if the interval is invalid."""
         interval = Duration.of(poll_interval).micros
         if interval <= 0:
             raise BuildError(f"{of}: poll_interval must be positive, but is {poll_interval!r}")
@@ -76,7 +76,7 @@ class FollowedTable(SplitEnumerator):
         self._columns = TableColumns("", ())
         self._files: Sequence[DataFile] = ()
         self._returned = 0, 0
-        """Of the current version: how many files have been returned, and how many splits of the next one."""
+        """Progress in the current version: the number of files returned whole, and of splits of the file after them."""
 
     def discover(self, limit: int) -> Discovery:
         if self._log is None:

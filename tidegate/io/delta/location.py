@@ -27,8 +27,8 @@ class Location:
 
     @staticmethod
     def of(table: str | os.PathLike[str], storage_options: Mapping[str, Any] | None, of: str) -> Location:
-        """The table that an author named. BuildError, naming the transform `of`, for what is no table's place, and for
-        a secret that would stand in the pipeline."""
+        """The table that an author named. Raises BuildError, naming the transform `of`, if this is not a table's
+        location, or if the pipeline would contain a secret."""
         if not isinstance(table, str | os.PathLike) or not os.fspath(table):
             raise BuildError(f"{of} takes the path or URL of a table, not {shorten(table)}")
         url = os.fspath(table)
@@ -64,8 +64,8 @@ class Location:
         return revealed(dict(self.options))
 
     def resolves_here(self) -> bool:
-        """Whether this process knows all secrets. Workers may know some that the author's machine doesn't. BuildError
-        for a reference that is none."""
+        """Whether this process knows all secrets. Workers may know some that the author's machine doesn't. Raises
+        BuildError if a reference is malformed."""
         try:
             self.client_options()
         except RunError:

@@ -77,8 +77,8 @@ def snapshot_of(location: Location, table: Any) -> Snapshot:
 
 
 def _deletion_vectors(location: Location, table: Any, paths: Collection[str]) -> dict[str, tuple[int, bytes]]:
-    """Of the files with deletion vectors, by their paths in the log: the number of rows that a vector covers, and a bit
-    for each of them, compressed, which is set if the row exists. Rows after those exist."""
+    """The deletion vectors by the paths of their files in the log: the number of rows that a vector covers, and a
+    compressed bit for each of these rows, which is set if the row exists. All later rows exist."""
     import zlib
 
     import pyarrow as pa

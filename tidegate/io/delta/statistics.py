@@ -1,4 +1,4 @@
-"""What a log says of a data file that was written: the texts of its partition's values, and statistics of its columns.
+"""The partition values and the column statistics of a written data file, in the form that the log has.
 
 Statistics must never rule out a row that the file has. What JSON can't represent so that every reader orders it in the
 same way is left out.
@@ -17,7 +17,7 @@ from tidegate.io.records.types import kind_of
 from tidegate.sdk.errors import BuildError
 
 INDEXED_COLUMNS: Final = 32
-"""Statistics are those of so many columns, as `delta.dataSkippingNumIndexedCols` has it by default."""
+"""The number of columns that get statistics: the default of `delta.dataSkippingNumIndexedCols`."""
 
 _LONGEST_TEXT: Final = 64
 _PARTITIONING: Final = frozenset({"string", "integer", "float", "boolean", "date", "timestamp", "decimal"})

@@ -44,8 +44,8 @@ class Reading:
             raise mismatch_error(file.url, error) from error
 
     def refuses(self, error: Exception) -> bool:
-        """Whether an error that makes a file unreadable fails the run, instead of becoming a dead letter. A file system
-        that is away says nothing about the file."""
+        """Whether an error that makes a file unreadable fails the run, instead of becoming a dead letter. An outage
+        of the file system says nothing about the file."""
         return self.selection.bad_records == "fail" or isinstance(error, FileChanged) or is_outage(error)
 
     def report(

@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
     @property
     def version(self) -> str:
-        """A text that is another one once the file's content has changed."""
+        """A string that changes whenever the file's content does."""
         return f"{self.info.size},{self.info.tag}"
 
     @property

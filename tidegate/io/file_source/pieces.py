@@ -118,8 +118,10 @@ def _read(stream: BinaryIO, size: int) -> bytes:
 
 
 def _last_end(data: bytes, inside: bool, quote: bytes | None) -> tuple[int, bool]:
-    """Where the last record that ends in `data` does, 0 if none does, and whether the end of `data` is between quotes;
-    `inside`: its beginning is."""
+    """The end of the last record that ends in `data` (0 if none does), and whether `data` ends between quotes.
+
+    `inside`: whether `data` begins between quotes.
+    """
     if quote is None:
         return data.rfind(b"\n") + 1, False
     at_end = inside != (data.count(quote) % 2 == 1)

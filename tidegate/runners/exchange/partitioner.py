@@ -1,4 +1,4 @@
-"""Rules of partitioning that all runners with exchanges share."""
+"""How many of its target's partitions a rebalancing exchange uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recognises errors of connectors that say that a remote system can't be reached at the moment.
+"""Recognises errors of connectors which mean that a remote system is unreachable; restarts then go on until it is back.
 
 Clients of object stores raise exceptions of their own, which are recognised by name and status, so that none of them is
 imported here.
@@ -14,7 +14,7 @@ from typing import Any, Final
 def is_outage(error: BaseException) -> bool:
     """Whether a system outside can't be reached at the moment, by what the error or one of its causes says.
 
-    An error that is attributed to an element is not: the author's code raised it, and may raise it again.
+    An error attributed to an element never is: the author's code raised it, and may raise it again.
 
     >>> is_outage(ConnectionRefusedError(111, "Connection refused"))
     True

@@ -1,4 +1,6 @@
-"""Keys: one canonical encoding, by which keys are grouped like Python's `==` on every runner.
+"""Keys: their canonical encoding, their equality, and the partition or key group of each.
+
+By the encoding, keys are grouped like Python's `==` on every runner.
 
 `key_bytes(a) == key_bytes(b)` exactly if `a == b`, for every accepted type; keys of types for which that can't be
 guaranteed are refused with a `KeyEncodingError`. The bytes, and the partitions computed from them, are the same in

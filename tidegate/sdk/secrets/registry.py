@@ -1,4 +1,4 @@
-"""The secrets of this process, by name.
+"""Secrets are pickled as names; this process knows their values by name.
 
 A pickled pipeline holds the name of a secret in place of its value. The value travels beside the pipeline, in files
 and messages that only this user can read, and each process that loads the author's code registers it first.

@@ -1,4 +1,4 @@
-"""Pickling the author's code by value: code in `__main__` and in modules beside the script, which workers can't import.
+"""Pickling the author's code by value, and secrets by name: code in `__main__` and beside the script travels along.
 
 Functions and classes of installed distributions are pickled by reference instead.
 """

@@ -25,7 +25,7 @@ from tidegate.testing.conformance.rules import Calls, NotApplicable, broken
 from tidegate.testing.matchers import difference, pair_up
 
 _QUIET: Final = 3
-"""After so many looks in succession that find nothing, there is nothing more."""
+"""The number of consecutive empty looks after which a source counts as exhausted."""
 _NAP: Final = 0.01
 """The longest that a check sleeps between two looks (s); the readers' clock advances by as much as they ask for."""
 

@@ -126,7 +126,7 @@ def run_checks(
 
 
 def _run(of: str, check: Callable[[C], None], case: C, calls: Calls) -> str | None:
-    """Run a check in a thread that may be left behind if the connector hangs. The reason if it doesn't apply."""
+    """Run a check in a thread that is left behind if the connector hangs. Returns why the check doesn't apply."""
     raised: list[BaseException] = []
     context = contextvars.copy_context()
 

@@ -327,7 +327,7 @@ def _check_values(values: Mapping[str, Any], fn: FunctionType) -> None:
 
 
 def _home(value: Any) -> str:
-    """The module that a module is, that defines a function or a class, or that defines an object's class."""
+    """The name of a module, or of the one that defines a function, a class, or an object's class."""
     match value:
         case ModuleType():
             return value.__name__
@@ -340,7 +340,7 @@ def _home(value: Any) -> str:
 def _check_attributes(expression: ast.expr, values: Mapping[str, Any]) -> None:
     """Raise _Called for an attribute with the name of a method that looks at the frame of the function that calls it.
 
-    An attribute of a module that has another meaning there, such as `math.log`, is none.
+    Attributes of modules with another meaning, such as `math.log`, are allowed.
     """
     for node in ast.walk(expression):
         if isinstance(node, ast.Attribute) and node.attr in _METHODS_THAT_SEE_CALLERS:

@@ -1,4 +1,4 @@
-"""The life of a pane: elements enter it, its trigger fires it, and its window's expiry emits what is left."""
+"""The life of a pane: elements enter it or are dropped as late, its trigger fires it, and expiry emits the rest."""
 
 from __future__ import annotations
 

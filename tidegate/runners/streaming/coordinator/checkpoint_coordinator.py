@@ -1,4 +1,4 @@
-"""Checkpoints from trigger to commit: their manifests, the commits that follow, and copies of savepoints.
+"""Triggers, completes and aborts checkpoints; then commits their output, and copies savepoints.
 
 Once a checkpoint's manifest is stored, its commits begin, and the job recovers from it. A savepoint is a checkpoint
 that is copied to its own directory as soon as all output before it is committed, so a job that starts from it has no

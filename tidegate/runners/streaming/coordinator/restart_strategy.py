@@ -1,4 +1,4 @@
-"""Decides after a failure whether a job restarts, and after which delay: pure bookkeeping of failures and progress.
+"""Decides whether and when a failed job restarts, also while a remote system is unreachable.
 
 The strategies are Flink's: exponential back-off, a fixed delay, a rate, none. With any of them the job fails at once if
 user code raises the same error on the same element twice in succession, because it would raise it a third time.
