@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import tidegate as tg
+from tidegate.runners.engine.loops.inlining import INLINED
+from tidegate.sdk.metrics import MetricResult
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Collected:
     def values(self, name: str) -> list[Any]:
         """The values of a collection's elements."""
         return [seen.value for seen in self.seen[name]]
+
+    def metrics(self) -> list[MetricResult]:
+        """The metrics of the run that are the same on every runner: all but those of how its functions were run."""
+        return [each for each in self.result.metrics().all() if each.key.name != INLINED]
 
 
 class _Record(tg.DoFn):

@@ -56,7 +56,7 @@ def test_urls_of_files_may_refer_to_secrets(monkeypatch: pytest.MonkeyPatch, tmp
     with pytest.raises(BuildError, match=r"only URLs may refer to secrets"):
         tg.io.WriteToText(f"{tmp_path}/${{TIDE_FILE}}")
     monkeypatch.delenv("TIDE_FILE")
-    with pytest.raises(RunError, match="has no environment variable TIDE_FILE"):
+    with pytest.raises(BuildError, match="has no environment variable TIDE_FILE"):
         _ = tg.Pipeline(options=[]) | tg.io.ReadFromText(url)
 
 

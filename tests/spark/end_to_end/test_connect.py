@@ -50,7 +50,7 @@ def test_windows_groups_and_side_inputs_work_over_connect(remote: list[str]) -> 
 
     found, expected = (collect(build, options=options) for options in (remote, None))
     assert sorted(found.values("it")) == sorted(expected.values("it"))
-    assert list(found.result.metrics().all()) == list(expected.result.metrics().all())
+    assert found.metrics() == expected.metrics()
 
 
 def test_large_created_values_are_sent_as_rows_over_connect(remote: list[str], tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def same(build: Any, flags: list[str]) -> Any:
     found, expected = (collect(build, options=options) for options in (flags, None))
     for name in expected.seen:
         assert Counter(map(repr, found.seen[name])) == Counter(map(repr, expected.seen[name]))
-    assert list(found.result.metrics().all()) == list(expected.result.metrics().all())
+    assert found.metrics() == expected.metrics()
     return found
 
 
