@@ -158,8 +158,8 @@ def test_files_of_read_matches_hold_no_secret() -> None:
 
 def test_secrets_are_found_and_revealed_at_any_depth(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDE_A", "a-value")
-    options = {"a": "${TIDE_A}", "b": [1, {"c": SecretBytes(b"bytes")}], "d": None}
+    options = {"a": "${TIDE_A}", "b": [1, {"c": SecretBytes(b"tide-bytes")}], "d": None}
     assert has_secrets(options)
     assert not has_secrets({"a": "${TIDE_A}"})
-    assert revealed(options) == {"a": "a-value", "b": [1, {"c": b"bytes"}], "d": None}
+    assert revealed(options) == {"a": "a-value", "b": [1, {"c": b"tide-bytes"}], "d": None}
     assert options_of({}, [], "it") is None
