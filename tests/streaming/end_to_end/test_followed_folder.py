@@ -13,6 +13,8 @@ from tests.support.streaming.child_processes import TIMEOUT
 from tests.support.streaming.killed_script import KilledScript
 
 FILES, LINES, WINDOW = 60, 20, 100
+UNREAD = 10
+"""Files that are added at once: their lines are less out of order than the watermark allows for."""
 
 SCRIPT = f"""
 import sys
@@ -65,6 +67,16 @@ def test_each_line_of_a_followed_folder_is_counted_once_under_kills(
     pause = threading.Event()
     deadline = time.monotonic() + 2 * TIMEOUT
     added = 5
+
+    def wait_until_read(*kinds: str) -> None:
+        """Wait until the output has the lines of all files. Files are read at the same time in any order: if more of
+        them were unread than the watermark allows for, lines would be late."""
+        while min(len(lines_of(tmp_path / "out", kind)) for kind in kinds) < added * LINES:
+            assert time.monotonic() < deadline, run.printed()
+            if run.client.poll() is not None:
+                run.start()
+            pause.wait(0.05)
+
     try:
         for kill in range(kills):
             committed = len(lines_of(tmp_path / "out", "line"))
@@ -81,13 +93,11 @@ def test_each_line_of_a_followed_folder_is_counted_once_under_kills(
                 run.kill_all()
                 run.start()
         while added < FILES:
-            put(tmp_path / "in", added)
-            added += 1
-        while min(len(lines_of(tmp_path / "out", kind)) for kind in ("line", "row")) < added * LINES:
-            assert time.monotonic() < deadline, run.printed()
-            if run.client.poll() is not None:
-                run.start()
-            pause.wait(0.05)
+            wait_until_read("line")
+            for _ in range(UNREAD):
+                put(tmp_path / "in", added)
+                added += 1
+        wait_until_read("line", "row")
     finally:
         run.stop()
         run.kill_all()
