@@ -167,7 +167,7 @@ def test_the_thread_ends_for_a_fork_and_calls_in_flight_continue_after_it() -> N
     with recording_caller(waiting) as recording:
         recording.caller.submit([(0, 0)])
         for round in range(20):
-            with suspended_loop():
+            with suspended_loop(TIMEOUT):
                 assert call_threads() == []
                 if single_threaded:
                     assert can_fork()
@@ -176,7 +176,7 @@ def test_the_thread_ends_for_a_fork_and_calls_in_flight_continue_after_it() -> N
                         os._exit(round)
                     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == round
             assert call_threads() == ["tidegate-event-loop"]
-        with suspended_loop():
+        with suspended_loop(TIMEOUT):
             recording.caller.submit([(1, 1)])
         assert recording.wait(2) == {0: 0, 1: 1}
 

@@ -126,7 +126,7 @@ def test_the_thread_of_readers_ends_for_a_fork_and_reading_continues_after_it() 
     author = Counting(10, allowed=1)
     reader = AsyncReaderAdapter(author, None)
     read_next(reader)
-    with suspended_loop():
+    with suspended_loop(TIMEOUT):
         assert threading.active_count() == threads
         author.allowed = None
     assert read_next(reader).block.values == [2]

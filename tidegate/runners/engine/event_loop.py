@@ -38,13 +38,13 @@ class LoopThread:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(_PATIENCE)
 
-    def suspend(self) -> None:
-        """End the thread, unless one of the author's functions keeps it busy for too long."""
+    def suspend(self, patience: float) -> None:
+        """End the thread, unless one of the author's functions keeps it busy for longer than `patience` (s)."""
         with self._lock:
             self._suspended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        deadline = time.monotonic() + _BRIEFLY
-        self._thread.join(_BRIEFLY)
+        deadline = time.monotonic() + patience
+        self._thread.join(patience)
         task = f"/proc/self/task/{self._thread.native_id}"
         while not self._thread.is_alive() and os.path.exists(task) and time.monotonic() < deadline:
             time.sleep(0)  # the system ends a thread a little later than Python does
@@ -117,14 +117,14 @@ def release_loop() -> None:
 
 
 @contextmanager
-def suspended_loop() -> Iterator[None]:
-    """A context in which the loop's thread does not exist, if it can be ended soon enough, so that the process may
-    fork."""
+def suspended_loop(patience: float = _BRIEFLY) -> Iterator[None]:
+    """A context in which the loop's thread does not exist, if it can be ended within `patience` (s), so that the
+    process may fork."""
     thread = _threads.get(os.getpid())
     if thread is None:
         yield
         return
-    thread.suspend()
+    thread.suspend(patience)
     try:
         yield
     finally:
