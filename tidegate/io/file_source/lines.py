@@ -95,6 +95,8 @@ def chunks_of(
             return
         if piece is None:
             return
+        if not piece.data.endswith(b"\n"):
+            text.file.check_unchanged()  # the record may be one of which the file had more when the run found it
         if piece.problem is None:
             elements = decode(piece)
         else:

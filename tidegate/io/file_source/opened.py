@@ -18,7 +18,7 @@ from tidegate.io.byte_streams import Recoded, needs_recoding, skip_to
 from tidegate.io.compression import Compression
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
-from tidegate.sdk.errors import ReadError
+from tidegate.sdk.errors import PositionLost, ReadError, TidegateError
 
 _ONE_REQUEST: Final = 4 << 20
 """Remote files up to this size are read by one request, during which they can't change."""
@@ -175,6 +175,35 @@ def zip_members(part: FilePart, options: StorageOptions | None) -> list[tuple[Fi
         except _compression.broken() as error:
             raise broken_file(file.url, "zip", error) from error
     return [(FilePart(part.pattern, part.path, part.size, part.tag, name), size) for name, size in members]
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """The exceptions by which a file turns out to be unreadable."""
+    return ReadError, *_compression.broken()
+
+
+def read_failure(file: OpenedFile, error: Exception, *, resumes: bool) -> Exception:
+    """The error to raise for one that occurred while a file was read: that the file has changed, if it has, because a
+    file that is written while it is read looks broken.
+
+    `resumes`: an earlier reader has read elements of the file, and this one none yet. Then PositionLost is returned for
+    a file that has changed.
+    """
+    found = error
+    if not isinstance(error, FileChanged | PositionLost):
+        try:
+            file.check_unchanged()
+        except FileChanged as changed:
+            found = changed
+        except Exception:
+            pass  # the file can't be examined now: `error` says why it can't be read
+    if isinstance(found, FileChanged) and resumes:
+        return PositionLost(str(found))
+    if isinstance(found, TidegateError):
+        return found
+    if isinstance(found, FileNotFoundError):
+        return FileChanged(f"{file.url}: the file has been deleted since the run found it")
+    return broken_file(file.url, file.compression, found)
 
 
 def broken_file(url: str, compression: Compression, error: Exception) -> ReadError:

@@ -13,14 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.io.compression import Compression, broken
+from tidegate.io.compression import Compression
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading
-from tidegate.io.file_source.opened import FileChanged, FilePart, OpenedFile, broken_file, url_of
+from tidegate.io.file_source.opened import FilePart, OpenedFile, failures, read_failure, url_of
 from tidegate.io.records.schema import RecordSchema
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import PositionLost, ReadError, TidegateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,24 +132,8 @@ class FileReader(Reader[Any]):
                 file.check_unchanged()
             self._resumes = False
             return chunk
-        except FileChanged as error:
-            if self._resumes:
-                raise PositionLost(str(error)) from error
-            raise
-        except TidegateError:
-            raise
-        except broken() as error:
-            raise self._explained(file, error) from error
-
-    def _explained(self, file: OpenedFile, error: Exception) -> ReadError:
-        """The error to report for a file that can't be read: that it has changed, if it has, because a file that is
-        written while it is read looks broken."""
-        try:
-            file.check_unchanged()
-        except FileChanged as changed:
-            return changed
-        except OSError:
-            pass
-        if isinstance(error, FileNotFoundError):
-            return FileChanged(f"{file.url}: the file has been deleted since the run found it")
-        return broken_file(file.url, file.compression, error)
+        except failures() as error:
+            found = read_failure(file, error, resumes=self._resumes)
+            if found is error:
+                raise
+            raise found from error

@@ -42,7 +42,7 @@ from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split, SplitEnumerator
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import BuildError, PositionLost, ReadError
+from tidegate.sdk.errors import BuildError, ReadError
 
 _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 
@@ -223,15 +223,13 @@ class _LineReader(Reader[Any]):
             offset, piece = next(self._pieces, (None, b""))
             if offset is None:
                 self._file.check_unchanged()
-        except opened_file.FileChanged as error:
-            if self._resumes:
-                raise PositionLost(str(error)) from error
-            raise
-        except _compression.broken() as error:
-            raise opened_file.broken_file(self._file.url, self._file.compression, error) from error
-        if offset is None:
-            return False
-        self._values = self._lines(offset, piece)
+                return False
+            self._values = self._lines(offset, piece)
+        except opened_file.failures() as error:
+            found = opened_file.read_failure(self._file, error, resumes=self._resumes)
+            if found is error:
+                raise
+            raise found from error
         self._offset, self._next = offset, min(self._skip, len(self._values))
         self._skip -= self._next
         self._resumes = False
