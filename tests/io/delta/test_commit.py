@@ -16,9 +16,9 @@ import pytest
 
 import tidegate as tg
 from tests.io.delta.test_writing import prepared, sink_of
-from tests.support.delta_committer import POINTS
 from tests.support.delta_tables import rows_of
 from tests.support.dying_commits import Crash, dying_commits
+from tests.support.streaming.commit_points import DELTA_POINTS
 from tidegate.io.files import Local
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -89,7 +89,7 @@ def zombie(tmp_path: Path) -> Iterator[Callable[[str, Any], subprocess.Popen[byt
         process.communicate()
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", DELTA_POINTS)
 def test_a_process_that_was_taken_for_dead_does_not_commit_twice(
     tmp_path: Path, point: str, zombie: Callable[[str, Any], subprocess.Popen[bytes]]
 ) -> None:

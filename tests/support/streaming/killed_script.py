@@ -7,11 +7,18 @@ import random
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.streaming.child_processes import TIMEOUT, child_pids, wait_for_exit
 
 ROOT = Path(__file__).resolve().parents[3]
+FLAGS = [
+    *("--runner", "streaming", "--checkpoint_interval", "0.1"),
+    *("--restart_strategy", "fixed", "--restart_delay", "0.02", "--restart_attempts", "1000"),
+]
 
 
 class KilledScript:
@@ -20,16 +27,19 @@ class KilledScript:
     def __init__(self, root: Path, text: str) -> None:
         self.root = root
         (root / "script.py").write_text(text)
-        self.log = (root / "log").open("ab")
+        self._log = (root / "log").open("ab")
+        self._pause = threading.Event()
         self.start()
 
     def start(self) -> None:
-        flags = ["--runner", "streaming", "--checkpoint_dir", str(self.root / "chk"), "--checkpoint_interval", "0.1"]
         self.client = subprocess.Popen(
-            [sys.executable, self.root / "script.py", self.root / "in", self.root / "out", *flags],
+            [
+                *(sys.executable, self.root / "script.py", self.root / "in", self.root / "out"),
+                *("--checkpoint_dir", self.root / "chk", *FLAGS),
+            ],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=self.log,
-            stderr=self.log,
+            stdout=self._log,
+            stderr=self._log,
         )
 
     def printed(self) -> str:
@@ -45,6 +55,27 @@ class KilledScript:
             pending += children
         return found
 
+    def wait_until(self, holds: Callable[[], object]) -> None:
+        """Wait until `holds()` is true. Fails if the client ends before that."""
+        deadline = time.monotonic() + TIMEOUT
+        while not holds():
+            assert self.client.poll() is None, self.printed()
+            assert time.monotonic() < deadline, self.printed()
+            self._pause.wait(0.02)
+
+    def kill_at_random(self, chance: random.Random) -> None:
+        """At a random moment, kill either one descendant of the client, which survives it, or all processes, and start
+        the script again."""
+        self._pause.wait(chance.random() * 0.4)
+        if chance.random() < 0.5:
+            self.kill_all()
+            self.start()
+        elif descendants := self.processes():
+            try:
+                os.kill(chance.choice(descendants), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
     def kill_all(self) -> None:
         descendants = self.processes()
         self.client.kill()
@@ -56,18 +87,12 @@ class KilledScript:
                 pass
         wait_for_exit(descendants)
 
-    def kill_one(self, chance: random.Random) -> None:
-        """Kill one descendant of the client; if the client ends with it, start the script again."""
-        if descendants := self.processes():
-            try:
-                os.kill(chance.choice(descendants), signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        if self.client.poll() is not None:
-            self.kill_all()
-            self.start()
+    def interrupt(self) -> None:
+        """Send Ctrl-C: the job stops with a checkpoint, and the script goes on to its end."""
+        self.client.send_signal(signal.SIGINT)
+        assert self.client.wait(TIMEOUT) == 0, self.printed()
 
-    def stop(self) -> None:
-        self.client.send_signal(signal.SIGTERM)
-        self.client.wait(TIMEOUT)
-        self.log.close()
+    def close(self) -> None:
+        """Kill what is left."""
+        self.kill_all()
+        self._log.close()
