@@ -148,6 +148,32 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
 }
+
+
+def graded(name: str, points: int) -> tuple[str, str]:
+    for limit, grade in ((90, "A"), (80, "B")):
+        if points >= limit:
+            return name, grade
+    name += "?"
+    return name, "F"
+
+
+def sized(pair: tuple[str, str]) -> Any:
+    size = len(pair[0])
+    return tg.TaggedOutput("large", size) if size > 9 else size
+
+
+def known(pair: tuple[str, int]) -> bool:
+    return bool(pair[0])
+
+
+def odd(pair: tuple[str, int]) -> Iterator[tuple[str, int]]:
+    name, count = pair
+    for number in range(count):
+        if number % 2:
+            yield name, number
+
+
 INLINED: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "inlined": (lambda p: p | ONE | tg.Map(doubled) | tg.Filter(scaled(2)) | tg.FlatMap(spread), Shape(), None),
     "inlined_timed": (
@@ -166,6 +192,12 @@ INLINED["inlined_timestamps"] = (
     Shape(windows="same", stamps=frozenset({0})),
     "single",
 )
+INLINED["inlined_statements"] = (
+    lambda p: p | ONE | tg.MapTuple(graded) | tg.Map(sized).with_outputs("large"),
+    Shape(),
+    None,
+)
+INLINED["inlined_generator"] = (lambda p: p | ONE | tg.FlatMap(odd) | tg.Filter(known), Shape(), None)
 STATEFUL: dict[str, StateShape] = {
     "stateful_one_window": StateShape("one", timed=True),
     "stateful_single": StateShape("single", timed=True, first=True, stamps=True),

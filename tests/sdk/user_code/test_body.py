@@ -136,7 +136,13 @@ def test_the_expression_of_a_lambda_is_found(name: str) -> None:
     assert body.file == __file__
 
 
+def generator(x: int) -> Iterator[int]:
+    for y in range(x):
+        yield y + 1
+
+
 DEFS: dict[str, tuple[Any, str, str]] = {
+    "a generator": (generator, "def generator(x: int)", "yield y + 1"),
     "a function": (early, "def early(x: int) -> int:", "return x"),
     "a function on one line": (one_line, "def one_line(x: int)", "return x + LIMIT"),
     "a decorated closure": (nested(1), "    def add(x: int, *rest", ")  # fmt: skip"),
@@ -187,10 +193,6 @@ def test_parameters_and_the_names_read_are_recorded() -> None:
     assert captured.names == ("n",)
 
 
-def generator(x: int) -> Iterator[int]:
-    yield x
-
-
 async def coroutine(x: int) -> int:
     await asyncio.sleep(0)
     return x
@@ -207,8 +209,6 @@ def asserting(x: int) -> int:
 
 
 NOT_FOUND: dict[str, Any] = {
-    "a generator": generator,
-    "a generator's lambda": lambda x: (yield x),
     "a coroutine function": coroutine,
     "a function written in C": math.sqrt,
     "a method of a builtin type": str.upper,

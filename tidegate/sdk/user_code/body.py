@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from dis import get_instructions
-from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR, CO_NESTED, CO_VARARGS, CO_VARKEYWORDS
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_NESTED, CO_VARARGS, CO_VARKEYWORDS
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opmap
 from types import CodeType, FunctionType
@@ -32,7 +32,7 @@ _TESTED: Final = sys.implementation.name == "cpython" and (3, 11) <= sys.version
 """Whether the bytecode of this Python is one that this module was tested with."""
 
 _LOAD_GLOBAL: Final = opmap["LOAD_GLOBAL"]
-_SUSPENDS: Final = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+_ASYNC: Final = CO_COROUTINE | CO_ASYNC_GENERATOR
 _FUTURES: Final = sum({getattr(__future__, name).compiler_flag for name in __future__.all_feature_names} - {CO_NESTED})
 """The compiler flags of all `from __future__ import`s; `nested_scopes` has that of nested functions."""
 
@@ -56,9 +56,9 @@ class Body:
 def find_body(fn: Any) -> Body | None:
     """The body of a live function; None if its source is missing, or is not what the function was compiled from.
 
-    Generators and coroutines have none, nor do functions that are not written in Python.
+    Coroutines have none, nor do functions that are not written in Python.
     """
-    if not isinstance(fn, FunctionType) or not _TESTED or fn.__code__.co_flags & _SUSPENDS:
+    if not isinstance(fn, FunctionType) or not _TESTED or fn.__code__.co_flags & _ASYNC:
         return None
     code = fn.__code__
     lines = linecache.getlines(code.co_filename, fn.__globals__)

@@ -98,13 +98,17 @@ class EmittedElements:
         `source` itself, if it is emitted again, is not tracked here.
         """
         iterator = iter(results)
-        for element in islice(iterator, MAX_TRACKED):
-            if element is not source and self._size <= MAX_TRACKED_BYTES:
-                key = self._add(element)
-                if key is not None:
-                    self._new[key] = None
+        for number, element in enumerate(islice(iterator, MAX_TRACKED), start=1):
+            self.track_next(number, element, source)
             yield element
         yield from iterator
+
+    def track_next(self, number: int, element: Any, source: Any) -> None:
+        """Track one of the results of the input element `source`, numbered from 1, as `track` does."""
+        if number <= MAX_TRACKED and element is not source and self._size <= MAX_TRACKED_BYTES:
+            key = self._add(element)
+            if key is not None:
+                self._new[key] = None
 
     def verify_new(self) -> None:
         """Check the results of the latest input element, once all of them have been emitted. Raises CheckError."""

@@ -11,48 +11,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Final
 
 from tidegate.runners.engine.elementwise.comprehension import comprehension
 from tidegate.runners.engine.elementwise.fused_node import Link, argument
+from tidegate.runners.engine.elementwise.inlined_lines import (
+    forgetting,
+    write_arguments,
+    write_forgetting,
+    write_result,
+)
+from tidegate.runners.engine.elementwise.loop_writer import AT, LoopWriter
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
-from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, body_names, read_globals
+from tidegate.runners.engine.elementwise.wrapped_results import sets_time, write_guard, write_stamped, write_tagged
+from tidegate.runners.engine.loops.code_writer import Source, read_globals
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.windowing.assigners import element_dependent
-
-
-@dataclass(slots=True)
-class _Loop:
-    """A loop that is being written, and what is known about the current element at the current line."""
-
-    links: Sequence[Link]
-    shape: Shape
-    fold: Fold | None
-    bodies: Mapping[int, InlinedBody]
-    code: CodeWriter = field(default_factory=CodeWriter)
-    time: str = "t"
-    """The expression of the current element's timestamp (µs)."""
-    windows: str = ""
-    """The expression of the current element's windows; "" if they are those of the input block or of `derived`."""
-    derived: int = -1
-    """The last link that assigned windows by timestamp alone; -1 if there is none."""
-    local: str = ""
-    """The local with the last link's input, if its call is on the line that emits; "" otherwise."""
-    in_several: bool = False
-    """True if the current element may be in more than one window, or in none."""
-    loops_over_windows: bool = False
-    """True if a step is called once for each of an element's windows."""
-    few_results: bool = False
-    """True if a step is a plain function, which should have few results per element: they are split only at the end."""
-    results_depth: int = 0
-    """The depth of the innermost loop over the results of a plain step; 0 if there is none."""
-
-    def put(self, line: str, link: int | None = None, local: str = "") -> None:
-        """Write a line, which runs `link` on the element in `local`."""
-        self.code.put(line, link, local)
 
 
 def generate(
@@ -65,7 +41,7 @@ def generate(
         made = comprehension(links, shape, inlined, counted)
         if made is not None:
             return made
-    w = _Loop(links, shape, fold, inlined, in_several=shape.in_several)
+    w = LoopWriter(links, shape, fold, inlined, in_several=shape.in_several)
     carries_time = (shape.timed and not shape.times_by_index) or bool(shape.stamps)
     called = [k for k, link in enumerate(links) if link.fn is not None and k not in shape.inlined]
     functions = "".join(f", f{k}=f{k}" for k in called)  # locals are faster
@@ -97,7 +73,7 @@ def generate(
         case (False, True) if shape.times_by_index:
             w.put("rest = iter(values)")
             w.put("for v0 in rest:")
-            w.time = f"t[{_AT}]"
+            w.time = f"t[{AT}]"
         case (False, False):
             w.put("for v0 in values:")
         case (True, False):
@@ -108,6 +84,9 @@ def generate(
             w.put("for i, v0, t in zip(range(len(values)), values, t):")
     w.code.depth = 2
     _links(w, counted, carries_time)
+    for depth, line, link, local in reversed(w.endings):
+        w.code.depth = depth
+        w.put(line, link, local)
     w.code.depth = 1
     for k in counted:
         w.put(f"counts[{k}] += n{k}")
@@ -128,7 +107,7 @@ def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
     return tuple(changing if fold is not None else changing[:-1])
 
 
-def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
+def _links(w: LoopWriter, counted: tuple[int, ...], carries_time: bool) -> None:
     result = "v0"
     pair = _last_pair(w)
     for k, link in enumerate(w.links):
@@ -143,53 +122,53 @@ def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
             w.put(f"w{k} = only")
         elif link.sees_window:
             w.loops_over_windows = True
-            w.put(f"for w{k} in {_windows(w)}:", k, element)
-            w.code.depth += 1
+            w.open_loop(f"for w{k} in {w.element_windows()}:", k, element)
             w.windows = f"(w{k},)"
             w.in_several = False
-        if _sets_time(w, k, link):
-            _stamped(w, k, link, w.bodies[k], element, result)
-            if w.shape.typed and link.hint is not None:
-                w.put(f"typed({k}, {result})")
-            if k in counted:
-                w.put(f"n{k} += 1")
-            continue
-        call = _call(w, k, link, element)
         if w.shape.checked:
             w.put(f"s{k} = snapshot({element})")
         if link.catches:
-            _caught(w, k, link, call, element, result)
+            _caught(w, k, link, element, result)
+        elif k in w.bodies and (w.bodies[k].yields or sets_time(w, k, link)):
+            _inlined(w, k, link, w.bodies[k], element, result)
         elif link.form == "filter":
+            call = _call(w, k, link, element, f"r{k}")
             if w.shape.checked:
-                w.put(f"r{k} = {call}", k, element)
+                if call != f"r{k}":
+                    w.put(f"r{k} = {call}", k, element)
                 w.put(f"unchanged({k}, s{k}, {element})")
-                w.put(f"if not r{k}: continue")
+                w.put(f"if not r{k}: {w.skip}")
             else:
-                w.put(f"if not {call}: continue", k, element)
+                w.put(f"if not {call}: {w.skip}", k, element)
         elif link.flat:
-            w.put(f"r{k} = {call}", k, element)
-            w.put(f"if r{k} is None: continue")
+            call = _call(w, k, link, element, f"r{k}")
+            if call != f"r{k}":
+                w.put(f"r{k} = {call}", k, element)
+            w.put(f"if r{k} is None: {w.skip}")
             if w.shape.first:
                 w.put(f"if type(r{k}) in NOT_SEVERAL: refuse_results(r{k})", k, element)
             if w.shape.checked:
                 w.put(f"r{k} = checked_results({k}, r{k}, s{k}, {element})")
             elif k == len(w.links) - 1 and _emits_all_directly(w, link, carries_time):
                 w.put(f"out += r{k}", k, element)
-                _flush_when_full(w, split=True)
+                w.flush_when_full(split=True)
                 return
             if not link.guarded and isinstance(link.fn, FunctionType):
                 w.few_results = True
             elif not link.guarded:
                 w.results_depth = w.code.depth
-            w.put(f"for {result} in r{k}:", k, element)
-            w.code.depth += 1
-        elif k == len(w.links) - 1 and k not in counted and _emits_directly(w, link):
-            result, w.local = call, element
+            w.open_loop(f"for {result} in r{k}:", k, element)
         else:
-            w.put(f"{result} = {call}", k, element)
+            call = _call(w, k, link, element, result)
+            if k in w.bodies and w.bodies[k].tagging:
+                write_tagged(w, k, link, result)
+            if call != result and k == len(w.links) - 1 and k not in counted and _emits_directly(w, link):
+                result, w.local = call, element
+            elif call != result:
+                w.put(f"{result} = {call}", k, element)
             _checked(w, k, element, result)
-        if link.form != "filter" and link.guarded:
-            _guard(w, k, link, element, result)
+        if link.form != "filter" and link.guarded and not (sets_time(w, k, link) or _is_plain(w, k, link)):
+            write_guard(w, k, link, element, result)
         if w.shape.typed and link.hint is not None:
             w.put(f"typed({k}, {result})")
         if k in counted:
@@ -197,16 +176,16 @@ def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
     _terminal(w, result, carries_time)
 
 
-def _last_pair(w: _Loop) -> int:
+def _last_pair(w: LoopWriter) -> int:
     """The last link if its result is a pair, of which the fold needs no more than its items; -1 otherwise."""
     if w.fold is None or w.fold.key != f"{_PAIR} = {{v}}" or w.shape.checked or w.shape.typed:
         return -1
     k = len(w.links) - 1
     while k >= 0 and w.links[k].form == "assign" and not element_dependent(w.links[k].windowing.assigner):
         k -= 1
-    if k not in w.shape.inlined or w.links[k].form != "map" or w.links[k].catches:
+    if k not in w.bodies or w.links[k].form not in ("map", "map_tuple") or w.links[k].catches:
         return -1
-    if w.links[k].guarded and not _sets_time(w, k, w.links[k]):
+    if w.links[k].guarded and not sets_time(w, k, w.links[k]):
         return -1
     body = w.bodies[k]
     match body.expression if body.stamped is None else body.stamped.value:
@@ -215,224 +194,139 @@ def _last_pair(w: _Loop) -> int:
     return -1
 
 
-def _emits_directly(w: _Loop, link: Link) -> bool:
+def _is_plain(w: LoopWriter, k: int, link: Link) -> bool:
+    """True if the link's function is inlined, and none of its results can be a value that needs unwrapping."""
+    if k not in w.bodies or k in w.shape.stamps or (link.flat and not w.bodies[k].yields):
+        return False
+    return w.bodies[k].plain
+
+
+def _emits_directly(w: LoopWriter, link: Link) -> bool:
     """True if the last link's result can go into the block without any check."""
     return w.fold is None and not (link.guarded or w.shape.checked or w.shape.typed)
 
 
-def _emits_all_directly(w: _Loop, link: Link, carries_time: bool) -> bool:
+def _emits_all_directly(w: LoopWriter, link: Link, carries_time: bool) -> bool:
     """True if the last link's results can go into the block all at once: they are plain values in memory."""
     columns = carries_time or w.windows or w.shape.indexed
     return not (link.guarded or w.shape.typed or w.fold or columns)
 
 
-def _assign(w: _Loop, k: int, link: Link, element: str) -> None:
+def _assign(w: LoopWriter, k: int, link: Link, element: str) -> None:
     """Assign windows: look them up now, unless they can be derived from timestamps when they are needed.
 
     An element in several windows becomes one element per window, each of which is assigned windows.
     """
     if w.in_several:
         w.loops_over_windows = True
-        w.put(f"windows{k} = {_windows(w)}", k, element)
+        w.put(f"windows{k} = {w.element_windows()}", k, element)
         w.put(f"extra[{k}] += len(windows{k}) - 1")
-        w.put(f"for _ in windows{k}:")
-        w.code.depth += 1
+        w.open_loop(f"for _ in windows{k}:")
     w.in_several = link.assigns_several
     if link.looks_up_windows:
         argument = f", {element}" if element_dependent(link.windowing.assigner) else ""
         w.put(f"w{k} = assign{k}({w.time}{argument})", k, element)
         w.windows = f"w{k}"
         if link.may_drop:
-            w.put(f"if not w{k}: continue")
+            w.put(f"if not w{k}: {w.skip}")
     else:
         w.windows = ""
         w.derived = k
 
 
-def _windows(w: _Loop) -> str:
-    """The expression of the current element's windows."""
-    if w.windows:
-        return w.windows
-    if w.derived >= 0:
-        return f"assign{w.derived}({w.time})"
-    match w.shape.windows:
-        case "one" | "same":
-            return "same_windows(block)"
-        case "each":
-            return "block_windows[i]"
-        case "derived":
-            return f"derived(block, {w.time})"
-
-
-def _call(w: _Loop, k: int, link: Link, element: str) -> str:
-    if k in w.shape.inlined:
-        return _inlined(w, k, w.bodies[k], element)
+def _call(w: LoopWriter, k: int, link: Link, element: str, result: str) -> str:
+    """The expression of a link's call, or `result` if lines have been written that assign it."""
+    if k in w.bodies:
+        return write_result(w.code, k, w.bodies[k], _arguments(w, k, element), element, result)
     star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
     args = [star + element] if star else []
     for param in link.params:
-        expression = argument(k, param, element, w.time, "panes[i]" if w.shape.indexed else "pane")
+        expression = argument(k, param, element, w.time, w.pane())
         args.append(f"{param.keyword}={expression}" if param.keyword else expression)
     return f"f{k}({', '.join(args)})"
 
 
-def _inlined(w: _Loop, k: int, body: InlinedBody, element: str) -> str:
-    """The expression of the link's function."""
-    return w.code.place(k, body, _names(w, k, body, element), element)
+def _arguments(w: LoopWriter, k: int, element: str) -> dict[str, str]:
+    """Write the arguments of an inlined function. The variables for what its body reads."""
+    return write_arguments(w.code, k, w.bodies[k], element, w.time, w.pane())
 
 
-def _names(w: _Loop, k: int, body: InlinedBody, element: str) -> dict[str, str]:
-    """The variables for what a body reads. Its arguments are in variables, each evaluated once."""
-    names = body_names(k, body)
-    for name, param in body.arguments.items():
-        expression = argument(k, param, element, w.time, "panes[i]" if w.shape.indexed else "pane")
-        if expression.isidentifier():
-            names[name] = expression
-        else:
-            names[name] = f"a{k}_{name}"
-            w.put(f"{names[name]} = {expression}", k, element)
-    return names
+def _inlined(w: LoopWriter, k: int, link: Link, body: InlinedBody, element: str, result: str) -> None:
+    """Write a body that yields, or that sets the timestamp of its result."""
+    names = _arguments(w, k, element)
+    if body.yields:
+        depth = w.code.depth
+        if w.shape.checked:
+            w.put(f"m{k} = 0")
+        w.put(f"if {w.code.place_first(k, body, names, element, '')}:", k, element)
+        w.code.depth += 1
+        w.put("while True:")
+        w.code.depth += 1
+        w.skip = "break"
+        if w.shape.checked:
+            w.endings.append((depth, f"verify_tracked({k})", k, element))
+            w.endings.append((depth, f"unchanged({k}, s{k}, {element})", k, element))
+        if body.local:
+            w.endings.append((depth, forgetting(k, body), None, ""))
+        w.endings.append((w.code.depth, "break", None, ""))
+    elif body.first:
+        w.put(w.code.place_first(k, body, names, element, ""), k, element)
+    if sets_time(w, k, link):
+        write_stamped(w, k, link, body, names, element, result)
+    else:
+        w.put(f"{result} = {w.code.place(k, body, names, element)}", k, element)
+        if w.shape.checked:
+            w.put(f"m{k} += 1")
+            w.put(f"track_next({k}, m{k}, {result}, {element})")
 
 
-def _caught(w: _Loop, k: int, link: Link, call: str, element: str, result: str) -> None:
+def _caught(w: LoopWriter, k: int, link: Link, element: str, result: str) -> None:
     """Write a call whose exceptions become dead letters."""
     windows = w.windows or None
-    at = f"at({k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
-    letter = f"yield from dead_letter({element}, error{k}, {at})"
+    at = f"at({k}, {w.time}, {windows}, {w.derived}, {w.index()}, block)"
     partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
     w.put(f"calls[{k}] += 1")
+    made = result if link.form in ("map", "map_tuple") else f"r{k}"
     if link.flat:
-        results = f"none_as_empty({call})"
-        if w.shape.first:
-            results = f"note_results({results})"
         w.put(f"r{k} = []")
-        w.put("try:")
-        w.put(f"    r{k}.extend({f'track({k}, {results}, {element})' if w.shape.checked else results})", k, element)
-        w.put(f"except catch{k} as error{k}:")
-        w.put(f"    {letter}")
-        if not partial:
-            w.put("    continue")
-        _checked(w, k, element)
-        if w.shape.checked:
-            w.put(f"verify_tracked({k})")
-        if w.shape.first:
-            w.put("refuse_noted()", k, element)
-        w.put(f"for {result} in r{k}:", k, element)
-        w.code.depth += 1
-    elif link.form == "filter":
-        w.put("try:")
-        w.put(f"    r{k} = {call}", k, element)
-        w.put(f"except catch{k} as error{k}:")
-        w.put(f"    {letter}")
-        w.put("    continue")
-        _checked(w, k, element)
-        w.put(f"if not r{k}: continue")
-    else:
-        w.put("try:")
-        w.put(f"    {result} = {call}", k, element)
-        w.put(f"except catch{k} as error{k}:")
-        w.put(f"    {letter}")
-        w.put("    continue")
-        _checked(w, k, element, result)
+    w.put("try:")
+    with w.code.indented():
+        call = _call(w, k, link, element, f"i{k}" if link.flat else made)
+        if link.flat:
+            results = f"none_as_empty({call})"
+            if w.shape.first:
+                results = f"note_results({results})"
+            w.put(f"r{k}.extend({f'track({k}, {results}, {element})' if w.shape.checked else results})", k, element)
+        elif call != made:
+            w.put(f"{made} = {call}", k, element)
+    w.put(f"except catch{k} as error{k}:")
+    with w.code.indented():
+        w.put(f"yield from dead_letter({element}, error{k}, {at})")
+        if k in w.bodies:
+            write_forgetting(w.code, k, w.bodies[k])
+        if not (link.flat and partial):
+            w.put(w.skip)
+    if not link.flat:
+        _checked(w, k, element, result if made == result else "")
+        if link.form == "filter":
+            w.put(f"if not r{k}: {w.skip}")
+        return
+    _checked(w, k, element)
+    if w.shape.checked:
+        w.put(f"verify_tracked({k})")
+    if w.shape.first:
+        w.put("refuse_noted()", k, element)
+    w.open_loop(f"for {result} in r{k}:", k, element)
 
 
-def _checked(w: _Loop, k: int, element: str, result: str = "") -> None:
+def _checked(w: LoopWriter, k: int, element: str, result: str = "") -> None:
     if w.shape.checked:
         w.put(f"unchanged({k}, s{k}, {element})")
         if result:
             w.put(f"track_result({k}, {result}, {element})")
 
 
-def _sets_time(w: _Loop, k: int, link: Link) -> bool:
-    """True if the link's function is inlined, and makes a TimestampedValue, which the loop need not make."""
-    if w.shape.checked or link.catches or link.form != "map" or k not in w.shape.stamps:
-        return False
-    return k in w.shape.inlined and w.bodies[k].stamped is not None
-
-
-def _stamped(w: _Loop, k: int, link: Link, body: InlinedBody, element: str, result: str) -> None:
-    """Write the value and the timestamp of a TimestampedValue. Its fast paths for plain numbers are in the loop."""
-    made = body.stamped
-    assert made is not None
-    names = _names(w, k, body, element)
-    w.put(f"{result} = {w.code.place(k, body, names, element, '_value', made.value)}", k, element)
-    w.put(f"t{k} = {w.code.place(k, body, names, element, '_time', made.timestamp)}", k, element)
-    w.put(f"if t{k}.__class__ is float and -9e12 < t{k} < 1e11: t{k} = (t{k} * 1e6).__round__()")
-    w.put(f"elif t{k}.__class__ is int and -9e12 < t{k} < 1e11: t{k} = t{k} * 1_000_000")
-    w.put(f"else: t{k} = micros{k}(t{k})", k, element)
-    if not made.plain:
-        at = f"at({k}, {w.time}, {w.windows or None}, {w.derived}, {_index(w)}, block)"
-        w.put(f"if type({result}) in SPECIAL: yield from special(stamped({result}, t{k}), {at})", k, element)
-    windows = _windows_before(w, link)
-    w.time = f"t{k}"
-    if windows:
-        _restamp(w, k, link, windows)
-
-
-def _windows_before(w: _Loop, link: Link) -> str:
-    """The expression of the windows that an element has before it gets a new timestamp; "" if they are not needed."""
-    looked_up = w.shape.windows == "each" or (w.shape.windows in ("one", "same") and link.reassigns)
-    return _windows(w) if not w.windows and w.derived < 0 and looked_up else w.windows
-
-
-def _restamp(w: _Loop, k: int, link: Link, windows: str, indent: str = "") -> None:
-    """Write the windows that an element gets with its new timestamp."""
-    w.in_several = w.in_several or link.assigns_several
-    w.put(f"{indent}q{k} = restamped({k}, t{k}, {windows})")
-    w.windows = f"q{k}"
-    if link.may_drop:
-        w.put(f"{indent}if not q{k}: continue")
-
-
-def _guard(w: _Loop, k: int, link: Link, element: str, result: str) -> None:
-    """Unwrap a result that is not a plain value. Rare kinds leave the loop by a side exit and come back."""
-    last = k == len(w.links) - 1
-    tagged = last and w.fold is None and isinstance(link.node, ParDo) and len(link.node.outputs) > 1
-    time = w.time
-    windows = w.windows
-    if k in w.shape.stamps:
-        windows = _windows_before(w, link)
-        w.time = f"t{k}"
-        w.put(f"if type({result}) is TimestampedValue and type({result}.value) not in SPECIAL:")
-        w.put(f"    t{k} = {result}.micros; {result} = {result}.value")
-        if windows:
-            _restamp(w, k, link, windows, "    ")
-        w.put(f"elif type({result}) in SPECIAL:")
-    else:
-        w.put(f"if type({result}) in SPECIAL:")
-    if tagged and not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0):
-        w.put(
-            f"    if type({result}) is TaggedOutput and {result}.tag in tagged and type({result}.value) not in SPECIAL:"
-        )
-        w.put(f"        tagged[{result}.tag].append({result}.value)")
-        w.put("        continue")
-    if w.fold is None:
-        w.put("    if out:")
-        if w.shape.times_by_index:
-            w.put(f"        out_t = t[{_AT} - len(out) : {_AT}]")
-        w.put("        yield pack(block, out, out_t, out_i, out_w)")
-        w.put("        out = []; out_t = []; out_i = []; out_w = []")
-    special = f"special({result}, at({k}, {time}, {windows or None}, {w.derived}, {_index(w)}, block))"
-    w.put(f"    yield from {special}", k, element)
-    w.put("    continue")
-    if k in w.shape.stamps:
-        w.put("else:")
-        w.put(f"    t{k} = {time}" + (f"; q{k} = {windows}" if windows else ""))
-
-
-def _flush_when_full(w: _Loop, *, split: bool = False) -> None:
-    w.put("if len(out) >= block_size:")
-    if split:
-        w.put("    yield from pack_split(block, out, out_t, out_i, out_w)")
-    else:
-        w.put("    yield pack(block, out, out_t, out_i, out_w)")
-    w.put("    out = []; out_t = []; out_i = []; out_w = []")
-
-
-def _index(w: _Loop) -> str:
-    return "i" if w.shape.indexed else "-1"
-
-
-def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
+def _terminal(w: LoopWriter, result: str, carries_time: bool) -> None:
     last = len(w.links)
     if w.fold is None:
         w.put(f"out.append({result})", last - 1 if w.local else None, w.local)
@@ -443,11 +337,11 @@ def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
         if w.shape.indexed:
             w.put("out_i.append(i)")
         if w.loops_over_windows or any(link.flat and (link.guarded or link.catches) for link in w.links):
-            _flush_when_full(w)
+            w.flush_when_full()
         elif w.results_depth:
             # A plain step's results are in memory already: it is enough to check the size after each of its inputs.
             w.code.depth = w.results_depth
-            _flush_when_full(w, split=True)
+            w.flush_when_full(split=True)
         return
     if w.shape.checked:
         w.put(f"check_exchange({result})", last, result)
@@ -461,7 +355,7 @@ def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
             w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
             w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, result)
         case "multi":
-            windows = f"select_windows({_windows(w)})" if w.fold.selects_windows else _windows(w)
+            windows = f"select_windows({w.element_windows()})" if w.fold.selects_windows else w.element_windows()
             w.put(f"for window in {windows}:", last, result)
             w.code.depth += 1
             w.put("table = table_in(window); get = table.get")
@@ -475,6 +369,3 @@ def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
 
 _PAIR: Final = "k, x"
 """The variables of a pair that the last link of a fold emits."""
-
-_AT: Final = "len(values) - rest.__length_hint__() - 1"
-"""The index of the current element."""

@@ -100,7 +100,7 @@ def _fits(link: Link, body: InlinedBody | None) -> bool:
         return False
     if body is None:
         return not link.flat and [(param.kind, param.keyword) for param in link.params] == [("element", None)]
-    passed = all(param.kind in ("element", "const") for param in body.arguments.values())
+    passed = body.one_expression and all(param.kind in ("element", "const") for param in body.arguments.values())
     return passed and (not link.flat or isinstance(body.expression, _NEVER_NONE))
 
 

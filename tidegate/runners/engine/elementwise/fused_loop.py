@@ -158,6 +158,7 @@ class FusedLoop:
         if position is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
             error = error.__cause__  # the author's; Python replaces it by a RuntimeError when it leaves a generator
             position = self.generated.position(error)
+            error = self.generated.generator_error(error) or error
         if position is None:
             return error
         error = error.with_traceback(self.generated.author_traceback(error))

@@ -30,6 +30,7 @@ class ResultChecks:
         return {
             "track_result": self._track_result,
             "track": self.track,
+            "track_next": self._track_next,
             "verify_tracked": self.verify_tracked,
             "snapshot": contracts.snapshot,
             "typed": self.typed,
@@ -85,6 +86,9 @@ class ResultChecks:
             self._emitted[k].verify_new()
 
         return checked()
+
+    def _track_next(self, k: int, number: int, result: Any, element: Any) -> None:
+        self._emitted[k].track_next(number, result, element)
 
     def _track_result(self, k: int, result: Any, element: Any) -> None:
         if result is not element:

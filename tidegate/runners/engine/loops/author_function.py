@@ -11,19 +11,29 @@ from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.data.timestamps import element_micros
 
 
-def function_at(fn: FunctionType, name: str, qualname: str, parameters: Sequence[str], does: ast.stmt) -> FunctionType:
-    """A function with the globals of `fn` that does what a statement says, at its position in the author's file."""
+def function_at(
+    fn: FunctionType,
+    name: str,
+    qualname: str,
+    parameters: Sequence[str],
+    *does: ast.stmt,
+    positional_only: int = 0,
+    keyword_only: int = 0,
+) -> FunctionType:
+    """A function with the globals of `fn` that does what statements say, at their positions in the author's file."""
     start = fn.__code__.co_firstlineno
     first: dict[str, Any] = {"lineno": start, "end_lineno": start, "col_offset": 0, "end_col_offset": 0}
+    made = [ast.arg(parameter, **first) for parameter in parameters]
+    positional = len(made) - keyword_only
     arguments = ast.arguments(
-        posonlyargs=[],
-        args=[ast.arg(parameter, **first) for parameter in parameters],
-        kwonlyargs=[],
-        kw_defaults=[],
+        posonlyargs=made[:positional_only],
+        args=made[positional_only:positional],
+        kwonlyargs=made[positional:],
+        kw_defaults=[None] * keyword_only,
         defaults=[],
     )
-    made = ast.FunctionDef(name="made", args=arguments, body=[does], decorator_list=[], **first)
-    module = compile(ast.Module([made], []), fn.__code__.co_filename, "exec", dont_inherit=True)
+    statement = ast.FunctionDef(name="made", args=arguments, body=list(does), decorator_list=[], **first)
+    module = compile(ast.Module([statement], []), fn.__code__.co_filename, "exec", dont_inherit=True)
     code = next(const for const in module.co_consts if isinstance(const, CodeType))
     return FunctionType(code.replace(co_name=name, co_qualname=qualname), fn.__globals__)
 
@@ -40,4 +50,27 @@ def converting(body: InlinedBody) -> FunctionType:
     code = body.fn.__code__
     function = function_at(body.fn, code.co_name, code.co_qualname, ("timestamp", "convert"), does)
     function.__defaults__ = (element_micros,)
+    return function
+
+
+def taking(body: InlinedBody) -> FunctionType:
+    """A function with the parameters of an inlined one that returns the items among its arguments.
+
+    Calling it with arguments that don't fit fails as a call of the author's function does.
+    """
+    fn, code = body.fn, body.fn.__code__
+    start: dict[str, Any] = {"lineno": code.co_firstlineno, "col_offset": 0}
+    items: list[ast.expr] = [ast.Name(name, ast.Load(), **start) for name in body.items]
+    does = ast.Return(ast.Tuple(items, ast.Load(), **start), **start)
+    function = function_at(
+        fn,
+        code.co_name,
+        code.co_qualname,
+        code.co_varnames[: code.co_argcount + code.co_kwonlyargcount],
+        does,
+        positional_only=code.co_posonlyargcount,
+        keyword_only=code.co_kwonlyargcount,
+    )
+    function.__defaults__, function.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
+    function.__name__, function.__qualname__, function.__module__ = fn.__name__, fn.__qualname__, fn.__module__
     return function

@@ -41,41 +41,75 @@ def _called(trace: TracebackType, loop: tuple[PlacedLines, ...]) -> TracebackTyp
         name, qualname = frame.f_code.co_name, f"{qualname}.<locals>.{frame.f_code.co_name}"
     else:
         known = frame.f_globals | frame.f_locals
-        used = [*body.arguments, *body.defaults, *body.cells]
-        variables = {each: known[inside.placed.names[each]] for each in used if inside.placed.names[each] in known}
-    position = next(islice(frame.f_code.co_positions(), trace.tb_lasti // 2, None))
-    return _frame_at(body.fn, name, qualname, variables, position, inside.offset)
+        names = inside.placed.names
+        used = [*body.arguments, *body.items, *body.defaults, *body.cells]
+        variables = {each: known[names[each]] for each in used if names[each] in known}
+        # The loop sets variables to None after each element, since they have no value before they are assigned.
+        assigned = {each: known.get(names[each]) for each in body.local if each not in variables}
+        variables |= {each: value for each, value in assigned.items() if value is not None}
+    failing = _failing_at(body.fn, name, qualname, list(variables), _place(trace, inside.offset), _Here())
+    try:
+        failing(**variables)
+    except _Here as raised:
+        made = raised.__traceback__
+    else:
+        made = None
+    assert made is not None
+    assert made.tb_next is not None
+    return made.tb_next
 
 
-def _frame_at(
-    fn: FunctionType,
-    name: str,
-    qualname: str,
-    variables: Mapping[str, Any],
-    position: tuple[int | None, int | None, int | None, int | None],
-    offset: int,
-) -> TracebackType:
-    """A traceback of one frame, which executes `fn` at a position: the frame of a function that fails there."""
+def generator_error(stop: StopIteration, loops: Mapping[str, tuple[PlacedLines, ...]]) -> RuntimeError | None:
+    """The error that Python makes of a StopIteration which leaves a generator, if one has left an inlined generator."""
+    trace = stop.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename not in loops:
+        trace = trace.tb_next
+    if trace is None:
+        return None
+    line = trace.tb_lineno
+    inside = next((each for each in loops[trace.tb_frame.f_code.co_filename] if line in each.lines), None)
+    if inside is None or not inside.placed.body.yields:
+        return None
+    fn, shown = inside.placed.body.fn, author_traceback(trace, loops)
+    code = fn.__code__
+    place, context = _place(trace, inside.offset), stop.__context__
+    try:
+        next(_failing_at(fn, code.co_name, code.co_qualname, [], place, stop, yields=True)())
+    except RuntimeError as raised:
+        stop.__traceback__, stop.__context__ = shown, context  # which raising it again has changed
+        return raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
+    raise AssertionError("a generator that raises StopIteration fails")
+
+
+def _place(trace: TracebackType, offset: int) -> dict[str, int]:
+    """The position in the author's file of the instruction at which a frame of a loop is."""
+    position = next(islice(trace.tb_frame.f_code.co_positions(), trace.tb_lasti // 2, None))
     line, end_line, column, end_column = (part or 0 for part in position)
-    place: dict[str, Any] = {
+    return {
         "lineno": line - offset,
         "end_lineno": end_line - offset,
         "col_offset": column,
         "end_col_offset": end_column,
     }
-    failing = function_at(fn, name, qualname, list(variables), ast.Raise(ast.Constant(_HERE, **place), **place))
-    error = _Here()
+
+
+def _failing_at(
+    fn: FunctionType,
+    name: str,
+    qualname: str,
+    parameters: list[str],
+    place: dict[str, Any],
+    error: BaseException,
+    *,
+    yields: bool = False,
+) -> FunctionType:
+    """A function that seems to be `fn`, and raises `error` at a position."""
+    fails = ast.Raise(ast.Constant(_HERE, **place), **place)
+    after = [ast.Expr(ast.Yield(**place), **place)] if yields else []
+    failing = function_at(fn, name, qualname, parameters, fails, *after)
     consts = tuple(error if const == _HERE else const for const in failing.__code__.co_consts)
     failing.__code__ = failing.__code__.replace(co_consts=consts)
-    try:
-        failing(**variables)
-    except _Here as raised:
-        trace = raised.__traceback__
-    else:
-        trace = None
-    assert trace is not None
-    assert trace.tb_next is not None
-    return trace.tb_next
+    return failing
 
 
 class _Here(Exception):

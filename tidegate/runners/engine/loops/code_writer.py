@@ -8,33 +8,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inner_functions import ITER
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedBody:
-    """An expression of an inlined body in generated code, where the text has a name instead.
+    """An expression, or statements, of an inlined body in generated code, where the text has a name instead.
 
     `names` has, by each name that the body reads, the variable of the generated code with the value; `local` is the
-    variable with the input of the step.
+    variable with the input of the step. Statements assign what they return to `result`, unless that is "".
     """
 
     step: int
     body: InlinedBody
     names: dict[str, str]
     local: str
-    expression: ast.expr
+    part: ast.expr | tuple[ast.stmt, ...]
     name: str
+    result: str = ""
 
     @property
     def lines(self) -> range:
-        """The lines of the author's file in which the expression stands."""
-        return range(self.expression.lineno, (self.expression.end_lineno or self.expression.lineno) + 1)
+        """The lines of the author's file in which the part stands."""
+        nodes = self.part if isinstance(self.part, tuple) else (self.part,)
+        return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1)
 
 
 def body_names(step: int, body: InlinedBody) -> dict[str, str]:
     """The variables of generated code for what a body reads besides its arguments."""
     names = {name: f"g{step}_{name}" for name in body.globals} | {name: f"cell{step}_{name}" for name in body.cells}
-    return names | {name: f"d{step}_{name}" for name in body.defaults}
+    names |= {name: f"h{step}_{name.strip('<>')}" for name in body.inner} | {ITER: "iter"}
+    names |= {name: f"d{step}_{name}" for name in body.defaults}
+    return names | {name: f"l{step}_{name}" for name in body.local}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,18 @@ class CodeWriter:
     ) -> str:
         """The name for the expression of a body, or for a part `of` it, in a line."""
         name = f"body{step}{part}"
-        self.placed.append(PlacedBody(step, body, names, local, of or body.expression, name))
+        expression = of or body.expression
+        assert expression is not None
+        self.placed.append(PlacedBody(step, body, names, local, expression, name))
+        return name
+
+    def place_first(self, step: int, body: InlinedBody, names: dict[str, str], local: str, result: str) -> str:
+        """The name for the statements of a body, which assign what they return to `result`.
+
+        A line with this name alone stands for the statements. In `if` of this name, the block stands where they yield.
+        """
+        name = f"body{step}_first"
+        self.placed.append(PlacedBody(step, body, names, local, body.first, name, result))
         return name
 
     @contextmanager

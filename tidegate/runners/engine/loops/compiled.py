@@ -8,7 +8,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final
 
-from tidegate.runners.engine.loops.author_traceback import author_traceback
+from tidegate.runners.engine.loops.author_traceback import author_traceback, generator_error
 from tidegate.runners.engine.loops.code_writer import Source
 from tidegate.runners.engine.loops.loop_tree import PlacedLines, compile_loop, place_lines
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
@@ -77,6 +77,10 @@ class CompiledLoops:
     def author_traceback(self, error: BaseException) -> TracebackType | None:
         """An error's traceback, in which inlined bodies have the frames that calls would have."""
         return author_traceback(error.__traceback__, self._placed)
+
+    def generator_error(self, stop: StopIteration) -> RuntimeError | None:
+        """The error that a StopIteration becomes when it leaves a generator, if it has left an inlined generator."""
+        return generator_error(stop, self._placed)
 
     @property
     def counted(self) -> tuple[int, ...]:

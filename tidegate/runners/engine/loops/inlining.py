@@ -1,7 +1,8 @@
 """Decides which of the author's functions a loop contains as text instead of calling them.
 
 A function is inlined only if nothing but speed can show it. Its text must be proven to be what its code was compiled
-from (`tidegate/sdk/user_code/body.py`), it must be one expression of the kinds that `_check` knows, and the names that
+from (`tidegate/sdk/user_code/body.py`), it must consist of statements and expressions that mean the same in a loop
+(`plain_syntax.py`), its variables must be assigned before they are read (`definite_assignment.py`), and the names that
 it reads must mean the same in the loop. A function with anything else in it is called.
 """
 
@@ -9,17 +10,22 @@ from __future__ import annotations
 
 import ast
 import builtins
-import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
+from tidegate.runners.engine.loops.definite_assignment import may_be_unset
+from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
+from tidegate.runners.engine.loops.plain_syntax import Called, check, targets_inside
+from tidegate.runners.engine.loops.private_names import mangled
+from tidegate.runners.engine.loops.statements import assigned, parts
+from tidegate.runners.engine.loops.tagged_results import TaggedResults
 from tidegate.sdk.authoring.dofn import Param
-from tidegate.sdk.data.values import TimestampedValue
+from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
 
 INLINED: Final = "elements_inlined"
@@ -47,20 +53,43 @@ _NEW_VALUES: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InlinedBody:
-    """The expression of a function, and the meaning of the names in it.
+    """What a function does `first`, the expression of its result, and the meaning of the names in both.
 
-    `arguments` has, by parameter, what the engine passes; `defaults` the values of the other parameters. `globals` are
-    the globals and builtins that it reads, `cells` the captured variables. `stamped`: the expression makes a
-    TimestampedValue.
+    `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place.
+    `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
+    `defaults` has the values of the others. `local` are the variables that belong to each call. `globals` are the
+    globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the captured variables,
+    `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are the functions of the
+    calls that make the TaggedOutputs which it returns.
     """
 
     fn: FunctionType
-    expression: ast.expr
+    first: tuple[ast.stmt, ...]
+    expression: ast.expr | None
+    yields: bool
     arguments: Mapping[str, Param]
+    items: tuple[str, ...]
     defaults: Mapping[str, Any]
+    local: tuple[str, ...]
     globals: tuple[str, ...]
+    builtins: Mapping[str, Any]
     cells: Mapping[str, CellType]
+    inner: Mapping[str, FunctionType]
     stamped: Stamped | None = None
+    tagging: tuple[ast.expr, ...] = ()
+
+    @property
+    def plain(self) -> bool:
+        """Whether no result can be a value that needs unwrapping."""
+        if self.expression is not None:
+            return isinstance(self.expression, _NEW_VALUES)
+        returned = [each for part in self.first for each in ast.walk(part) if isinstance(each, ast.Return)]
+        return all(each.value is None or isinstance(each.value, _NEW_VALUES) for each in returned) and not self.tagging
+
+    @property
+    def one_expression(self) -> bool:
+        """Whether the body is an expression that assigns nothing, of parameters that the engine passes as they are."""
+        return not (self.first or self.local)
 
     def values(self) -> tuple[Any, ...]:
         """The values of `globals` now. KeyError if one of them is not set."""
@@ -72,7 +101,11 @@ class InlinedBody:
         here, builtin = _namespaces(self.fn)
         if not all(name in here or name in builtin for name in self.globals):
             return False
-        if self.stamped is not None and not _makes_timestamped_value(self.stamped.call.func, self):
+        if not all(here.get(name, builtin.get(name)) is value for name, value in self.builtins.items()):
+            return False
+        if self.stamped is not None and _value_of(self.stamped.call.func, self.fn) is not TimestampedValue:
+            return False
+        if not all(_value_of(function, self.fn) is TaggedOutput for function in self.tagging):
             return False
         return all(map(is_set, self.cells.values()))
 
@@ -95,6 +128,10 @@ class Step(Protocol):
     def params(self) -> tuple[Param, ...]: ...
     @property
     def catches(self) -> Any: ...
+    @property
+    def guarded(self) -> bool: ...
+    @property
+    def consts(self) -> tuple[Any, ...]: ...
 
 
 class Inlining:
@@ -130,8 +167,8 @@ def observed() -> bool:
 def inlined_body(link: Step) -> InlinedBody | str:
     """The body of a link's function, or the reason why the function is called."""
     fn = link.fn
-    if link.form not in ("map", "flat_map", "filter"):
-        return "it is a method of a DoFn" if link.form == "process" else "it takes the items of a tuple"
+    if link.form == "process":
+        return "it is a method of a DoFn"
     if link.body is None or not isinstance(fn, FunctionType):
         return "its source is not known"
     node = proven_node(link.body, fn)
@@ -139,34 +176,58 @@ def inlined_body(link: Step) -> InlinedBody | str:
         return "its source is not what it was compiled from"
     try:
         return _inlined(link, fn, node)
-    except _Called as called:
+    except Called as called:
         return str(called)
 
 
-class _Called(Exception):
-    """The message is the reason why a function is called."""
-
-
 def _inlined(link: Step, fn: FunctionType, node: Function) -> InlinedBody:
-    expression = _expression(node)
-    arguments, defaults = _arguments(link, fn)
+    mangled(node, class_around(fn.__code__))
+    arguments, items, defaults = _arguments(link, fn)
+    statements = [node.body] if isinstance(node, ast.Lambda) else node.body
+    local = assigned(statements)
+    own = frozenset([*arguments, *items, *defaults, *local, *targets_inside(statements)])
+    inner = InnerFunctions(fn, own)
+    inner.replace_in(node)
+    body = parts(node)
+    if body.yields and link.catches:
+        raise Called("exceptions of what it yields are caught")
+    global_names = set(fn.__code__.co_names) - own - set(fn.__code__.co_freevars)
+    tagged = TaggedResults(lambda function: _value_of(function, fn, global_names) is TaggedOutput)
+    if link.form in ("map", "map_tuple") and link.guarded and not link.catches:
+        body = tagged.replaced(body)
     reads: dict[str, None] = {}
-    _check(expression, frozenset(), reads, bool(class_around(fn.__code__)))
+    for part in body.nodes:
+        check(part, frozenset([*local, *inner.made, ITER]), reads)
+    given = {*arguments, *items, *defaults}
+    if unset := may_be_unset(body.nodes, frozenset(local.keys() - given)):
+        raise Called(f"it may read {unset!r} before it assigns it")
     captured = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-    read = [name for name in reads if name not in arguments and name not in defaults]
+    if "__class__" in captured:
+        raise Called("it uses __class__")
+    read = [name for name in reads if name not in given]
     cells = {name: captured[name] for name in read if name in captured}
     names = tuple(name for name in read if name not in captured)
-    body = InlinedBody(fn, expression, arguments, defaults, names, cells)
-    if "__class__" in cells:
-        raise _Called("it uses __class__")
-    if body.ready():
-        values = dict(zip(names, body.values(), strict=True))
-        _check_values(values | {name: cell.cell_contents for name, cell in cells.items()}, fn)
-        _check_attributes(expression, values)
-    body = replace(body, stamped=_stamped(body))
+    variables = (*fn.__code__.co_varnames, *fn.__code__.co_cellvars)
+    made = InlinedBody(
+        fn=fn,
+        first=body.first,
+        expression=body.expression,
+        yields=body.yields,
+        arguments=arguments,
+        items=items,
+        defaults=defaults,
+        local=tuple(dict.fromkeys(name for name in variables if name in local or name in items)),
+        globals=names,
+        builtins=inner.builtins,
+        cells=cells,
+        inner=inner.made,
+        tagging=tuple(tagged.functions),
+    )
+    _check_names(made, body.nodes, link.consts)
+    made = replace(made, stamped=_stamped(made))
     if change := next(changes_of_globals(fn, frozenset(names)), ""):
-        raise _Called(change)
-    return body
+        raise Called(change)
+    return made
 
 
 def _stamped(body: InlinedBody) -> Stamped | None:
@@ -178,131 +239,59 @@ def _stamped(body: InlinedBody) -> Stamped | None:
             pass
         case _:
             return None
-    return Stamped(call, value, timestamp) if _makes_timestamped_value(call.func, body) else None
+    made = Stamped(call, value, timestamp)
+    return made if _value_of(call.func, body.fn, body.globals) is TimestampedValue else None
 
 
-def _makes_timestamped_value(function: ast.expr, body: InlinedBody) -> bool:
-    """Whether the function of a call is TimestampedValue: a global, or an attribute of one that is a module."""
-    here = body.fn.__globals__
-    match function:
-        case ast.Name(id=name) if name in body.globals:
-            return here.get(name) is TimestampedValue
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in body.globals:
+def _value_of(node: ast.expr, fn: FunctionType, names: Collection[str] | None = None) -> Any:
+    """What an expression refers to that is a global, or an attribute of one that is a module; None for any other.
+
+    If `names` are given, the global has to be one of them.
+    """
+    here = fn.__globals__
+    match node:
+        case ast.Name(id=name) if names is None or name in names:
+            return here.get(name)
+        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if names is None or name in names:
             owner = here.get(name)
-            return isinstance(owner, ModuleType) and vars(owner).get(attribute) is TimestampedValue
-    return False
+            return vars(owner).get(attribute) if isinstance(owner, ModuleType) else None
+    return None
 
 
-def _expression(node: Function) -> ast.expr:
-    """The one expression that the function evaluates."""
-    if isinstance(node, ast.Lambda):
-        return node.body
-    match node.body:
-        case [ast.Return(value=ast.expr() as value)]:
-            return value
-        case [ast.Expr(value=ast.Constant(value=str())), ast.Return(value=ast.expr() as value)]:
-            return value
-    raise _Called("it has statements")
-
-
-def _arguments(link: Step, fn: FunctionType) -> tuple[dict[str, Param], dict[str, Any]]:
-    """By parameter, what the engine passes, and the defaults of the others."""
+def _arguments(link: Step, fn: FunctionType) -> tuple[dict[str, Param], tuple[str, ...], dict[str, Any]]:
+    """By parameter, what the engine passes; the parameters for the items of a tuple; and the defaults of the others."""
     code = fn.__code__
     if code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
-        raise _Called("it takes any number of arguments")
+        raise Called("it takes any number of arguments")
     positional = code.co_varnames[: code.co_argcount]
     only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
+    given = fn.__defaults__ or ()
+    values = dict(zip(positional[len(positional) - len(given) :], given, strict=True)) | (fn.__kwdefaults__ or {})
+    items = _items(link, positional, values) if link.form.endswith("_tuple") else ()
     passed: dict[str, Param] = {}
-    free = iter(positional)
+    free = iter(positional[len(items) :])
     for param in link.params:
         name = param.keyword or next(free, "")
         known = name in positional[code.co_posonlyargcount :] or name in only if param.keyword else bool(name)
-        if not known or name in passed:
-            raise _Called("it can't be called with these arguments")
+        if not known or name in passed or name in items:
+            raise Called("it can't be called with these arguments")
         passed[name] = param
         if link.catches and param.kind not in ("element", "const", "window"):
-            raise _Called("exceptions of its arguments are caught")
-    given = fn.__defaults__ or ()
-    values = dict(zip(positional[len(positional) - len(given) :], given, strict=True)) | (fn.__kwdefaults__ or {})
-    defaults = {name: values[name] for name in (*positional, *only) if name not in passed and name in values}
-    if len(passed) + len(defaults) < len(positional) + len(only):
-        raise _Called("it can't be called with these arguments")
-    return passed, defaults
+            raise Called("exceptions of its arguments are caught")
+    others = [name for name in (*positional, *only) if name not in passed and name not in items]
+    if not all(name in values for name in others):
+        raise Called("it can't be called with these arguments")
+    return passed, items, {name: values[name] for name in others}
 
 
-# -- the text
-
-_PLAIN: Final = (
-    ast.Attribute, ast.BinOp, ast.BoolOp, ast.Call, ast.Compare, ast.Constant, ast.Dict, ast.FormattedValue,
-    ast.IfExp, ast.JoinedStr, ast.List, ast.Set, ast.Slice, ast.Starred, ast.Subscript, ast.Tuple, ast.UnaryOp,
-    ast.keyword, ast.operator, ast.boolop, ast.unaryop, ast.cmpop, ast.expr_context,
-)  # fmt: skip
-"""The nodes that mean the same in the loop, if their parts do."""
-
-_OTHERS: Final[dict[type[ast.AST], str]] = {
-    ast.Lambda: "it has a lambda in it",
-    ast.GeneratorExp: "it has a generator expression in it",
-    ast.NamedExpr: "it assigns a variable",
-}
-
-_LOOPS_OWN: Final = re.compile(r"(?:[vwtrs]|[acdpq]|g|cell)\d+(?:_.*)?|pane")
-"""The names that a loop gives to what an inlined body reads."""
-
-
-def _check(node: ast.AST, bound: frozenset[str], reads: dict[str, None], private: bool) -> None:
-    """Collect the names that an expression reads; `bound` are those of comprehensions around it.
-
-    Raises _Called if it has parts that could mean something else in a loop.
-    """
-    match node:
-        case ast.Name(id=name):
-            if private and _is_private(name):
-                raise _Called("it uses a private name of a class")
-            if name == "__debug__":
-                raise _Called("it reads __debug__")
-            if name not in bound:
-                reads[name] = None
-            return
-        case ast.ListComp() | ast.SetComp() | ast.DictComp():
-            inner = bound | frozenset(_targets(node))
-            for number, generator in enumerate(node.generators):
-                _check(generator.iter, inner if number else bound, reads, private)
-                for condition in generator.ifs:
-                    _check(condition, inner, reads, private)
-            for result in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
-                _check(result, inner, reads, private)
-            return
-        case ast.Attribute(attr=str(name)) | ast.keyword(arg=str(name)) if private and _is_private(name):
-            raise _Called("it uses a private name of a class")
-        case ast.Call(args=args, keywords=keywords) if any(isinstance(arg, ast.Starred) for arg in args) or any(
-            word.arg is None for word in keywords
-        ):
-            raise _Called("it calls something with star-arguments")
-        case _ if not isinstance(node, _PLAIN):
-            raise _Called(_OTHERS.get(type(node), f"it has a {type(node).__name__} in it"))
-    for part in ast.iter_child_nodes(node):
-        _check(part, bound, reads, private)
-
-
-def _is_private(name: str) -> bool:
-    return name.startswith("__") and not name.endswith("__")
-
-
-def _targets(node: ast.ListComp | ast.SetComp | ast.DictComp) -> Iterator[str]:
-    """The variables of a comprehension."""
-    for generator in node.generators:
-        if generator.is_async:
-            raise _Called("it has an asynchronous comprehension in it")
-        for part in ast.walk(generator.target):
-            match part:
-                case ast.Name(id=name):
-                    if _LOOPS_OWN.fullmatch(name):
-                        raise _Called(f"the loop has a variable {name!r} of its own")
-                    yield name
-                case ast.Tuple() | ast.List() | ast.Starred() | ast.expr_context():
-                    pass
-                case _:
-                    raise _Called("it has a comprehension that assigns to something else than variables")
+def _items(link: Step, positional: Sequence[str], defaults: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parameters for the items of a tuple: the first ones, before those for extra arguments."""
+    by_keyword = {param.keyword for param in link.params}
+    extra = sum(param.keyword is None for param in link.params)
+    taken = len([name for name in positional if name not in by_keyword])
+    if taken <= extra or (extra and any(name in defaults for name in positional[:taken])):
+        raise Called("how many items it takes is not known")
+    return tuple(positional[: taken - extra])
 
 
 # -- what the names refer to
@@ -317,13 +306,31 @@ _METHODS_THAT_SEE_CALLERS: Final = frozenset(
 )
 
 
+def _check_names(body: InlinedBody, nodes: Sequence[ast.AST], consts: Sequence[Any]) -> None:
+    """Raise Called if a name refers to something that looks at the frame of the function that calls it."""
+    if not body.ready():
+        raise Called("a name that it reads is not set")
+    values = dict(zip(body.globals, body.values(), strict=True))
+    captured = {name: cell.cell_contents for name, cell in body.cells.items()}
+    given = {name: consts[int(param.ref)] for name, param in body.arguments.items() if param.kind == "const"}
+    _check_values({**body.defaults, **given, **values, **captured}, body.fn)
+    for node in nodes:
+        _check_attributes(node, values)
+    here, builtin = _namespaces(body.fn)
+    for function in body.inner.values():
+        names = function.__code__.co_names
+        _check_values({name: here.get(name, builtin.get(name)) for name in names}, body.fn)
+        for name in _METHODS_THAT_SEE_CALLERS.intersection(names):
+            raise Called(f"it uses {name!r}, which may look at the function's frame")
+
+
 def _check_values(values: Mapping[str, Any], fn: FunctionType) -> None:
-    """Raise _Called if one of these objects looks at the frame of the function that calls it."""
+    """Raise Called if one of these objects looks at the frame of the function that calls it."""
     for name, value in values.items():
         if value is fn:
-            raise _Called("it calls itself")
+            raise Called("it calls itself")
         if id(value) in _SEES_CALLER or _home(value) in _MODULES_THAT_SEE_CALLERS:
-            raise _Called(f"it uses {name!r}, which may look at the function's frame")
+            raise Called(f"it uses {name!r}, which may look at the function's frame")
 
 
 def _home(value: Any) -> str:
@@ -337,13 +344,13 @@ def _home(value: Any) -> str:
             return str(type(value).__module__)
 
 
-def _check_attributes(expression: ast.expr, values: Mapping[str, Any]) -> None:
-    """Raise _Called for an attribute with the name of a method that looks at the frame of the function that calls it.
+def _check_attributes(part: ast.AST, values: Mapping[str, Any]) -> None:
+    """Raise Called for an attribute with the name of a method that looks at the frame of the function that calls it.
 
     Attributes of modules with another meaning, such as `math.log`, are allowed.
     """
-    for node in ast.walk(expression):
+    for node in ast.walk(part):
         if isinstance(node, ast.Attribute) and node.attr in _METHODS_THAT_SEE_CALLERS:
             owner = values.get(node.value.id) if isinstance(node.value, ast.Name) else None
             if not isinstance(owner, ModuleType) or owner is sys:
-                raise _Called(f"it uses {node.attr!r}, which may look at the function's frame")
+                raise Called(f"it uses {node.attr!r}, which may look at the function's frame")

@@ -14,8 +14,9 @@ from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
-from tidegate.runners.engine.loops.author_function import converting
+from tidegate.runners.engine.loops.author_function import converting, taking
 from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
+from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.metrics import GENERATED
 
 
@@ -54,6 +55,9 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
         step, body = each.placed.step, each.placed.body
         env[f"globals{step}"] = body.values
         env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
+        env |= {each.placed.names[name]: function for name, function in body.inner.items()}
+        if body.items:
+            env[f"taking{step}"] = taking(body)
         if body.stamped is not None:
             env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
@@ -98,16 +102,41 @@ def _around(statements: list[ast.stmt], names: list[str]) -> ast.stmt:
 
 
 class _Placing(ast.NodeTransformer):
-    def __init__(self, bodies: Mapping[str, ast.expr]) -> None:
+    def __init__(self, bodies: Mapping[str, ast.expr | list[ast.stmt]]) -> None:
         self._bodies = bodies
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self._bodies.get(node.id, node)
+        body = self._bodies.get(node.id, node)
+        assert isinstance(body, ast.expr)
+        return body
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        statements = self._statements(node.value)
+        return self.generic_visit(node) if statements is None else statements
+
+    def visit_If(self, node: ast.If) -> Any:
+        statements = self._statements(node.test)
+        if statements is None:
+            return self.generic_visit(node)
+        following = [each for line in node.body for each in self._visited(line)]
+        return yielding(statements, following)
+
+    def _statements(self, node: ast.expr) -> list[ast.stmt] | None:
+        """The statements that a name stands for; None if it is no such name."""
+        body = self._bodies.get(node.id) if isinstance(node, ast.Name) else None
+        return body if isinstance(body, list) else None
+
+    def _visited(self, node: ast.stmt) -> list[ast.stmt]:
+        made = self.visit(node)
+        return made if isinstance(made, list) else [made]
 
 
-def copied(placed: PlacedBody, offset: int) -> ast.expr:
-    """The expression of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
-    made: ast.expr = _copy(placed.expression, placed.names, offset)
+def copied(placed: PlacedBody, offset: int) -> ast.expr | list[ast.stmt]:
+    """A part of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
+    if isinstance(placed.part, tuple):
+        step = placed.step
+        return leaving(_copy(list(placed.part), placed.names, offset), placed.result, f"e{step}", f"tag{step}")
+    made: ast.expr = _copy(placed.part, placed.names, offset)
     return made
 
 
@@ -119,6 +148,8 @@ def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
             made: ast.AST = ast.Name(names[name], node.ctx)
         case ast.ListComp() | ast.SetComp() | ast.DictComp():
             made = _copy_comprehension(node, names, offset)
+        case ast.AnnAssign():  # Python does not evaluate annotations of variables in functions
+            made = ast.Assign([_copy(node.target, names, offset)], _copy(node.value, names, offset))
         case ast.AST():
             made = type(node)(**{field: _copy(value, names, offset) for field, value in ast.iter_fields(node)})
         case _:

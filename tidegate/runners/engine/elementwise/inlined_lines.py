@@ -1,0 +1,59 @@
+"""Writes the lines of a loop that stand for the call of an inlined function: its arguments, statements and result."""
+
+from __future__ import annotations
+
+from tidegate.runners.engine.elementwise.fused_node import argument
+from tidegate.runners.engine.loops.code_writer import CodeWriter, body_names
+from tidegate.runners.engine.loops.inlining import InlinedBody
+
+
+def write_arguments(w: CodeWriter, k: int, body: InlinedBody, element: str, time: str, pane: str) -> dict[str, str]:
+    """Write the lines that assign the arguments of a body, each evaluated once. The variables for what it reads."""
+    names = body_names(k, body)
+    if body.items:
+        taken = ", ".join(names[name] for name in body.items) + ("," if len(body.items) == 1 else "")
+        given = [f"*{element}"]
+        for name, param in body.arguments.items():
+            expression = argument(k, param, element, time, pane)
+            given.append(f"{name}={expression}" if param.keyword else expression)
+        w.put(f"if type({element}) is tuple and len({element}) == {len(body.items)}: {taken} = {element}", k, element)
+        w.put(f"else: {taken} = taking{k}({', '.join(given)})", k, element)
+    for name, param in body.arguments.items():
+        expression = argument(k, param, element, time, pane)
+        if name in body.local:
+            w.put(f"{names[name]} = {expression}", k, element)
+        elif expression.isidentifier():
+            names[name] = expression
+        else:
+            names[name] = f"a{k}_{name}"
+            w.put(f"{names[name]} = {expression}", k, element)
+    for name in body.defaults:
+        if name in body.local:
+            w.put(f"{names[name]} = d{k}_{name}", k, element)
+    return names
+
+
+def write_result(w: CodeWriter, k: int, body: InlinedBody, names: dict[str, str], element: str, result: str) -> str:
+    """Write the statements of a body. Returns the expression of its result, which may have been assigned to `result`.
+
+    The expression can be evaluated once, in the next line.
+    """
+    if body.first:
+        w.put(w.place_first(k, body, names, element, result), k, element)
+    if body.expression is not None and not body.local:
+        return w.place(k, body, names, element)
+    if body.expression is not None:
+        w.put(f"{result} = {w.place(k, body, names, element)}", k, element)
+    write_forgetting(w, k, body)
+    return result
+
+
+def forgetting(k: int, body: InlinedBody) -> str:
+    """The line that drops the values of a body's variables, as the end of a call does; "" if it has none."""
+    return " = ".join([*(f"l{k}_{name}" for name in body.local), "None"]) if body.local else ""
+
+
+def write_forgetting(w: CodeWriter, k: int, body: InlinedBody) -> None:
+    """Write the line that drops the values of a body's variables."""
+    if body.local:
+        w.put(forgetting(k, body))

@@ -1,0 +1,203 @@
+"""Puts bodies of several statements into a loop, where no call returns: `return` leaves a block of statements.
+
+The block is a `while True` that ends in a `break`, which costs nothing. A `return` inside a loop of the author's sets a
+variable first, by which the block is left once that loop is left. In a generator, the statements that run the following
+steps stand in place of the `yield`.
+
+>>> tree = ast.parse("if x: return 1\\ny = x")
+>>> print(ast.unparse(leaving(tree.body, "v1", "e0", "tag0")))
+while True:
+    if x:
+        v1 = 1
+        break
+    y = x
+    v1 = None
+    break
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from tidegate.runners.engine.loops.plain_syntax import Called
+from tidegate.sdk.user_code.body import Function
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Parts:
+    """The body of a function: what it does `first`, and the expression of its result.
+
+    The expression is that of the only `return`, at the end, or of the only `yield`, which is one of the statements. It
+    is None if there are other returns.
+    """
+
+    first: tuple[ast.stmt, ...]
+    expression: ast.expr | None
+    yields: bool = False
+
+    @property
+    def nodes(self) -> tuple[ast.stmt | ast.expr, ...]:
+        """The statements, and the expression if it follows them."""
+        return self.first if self.expression is None or self.yields else (*self.first, self.expression)
+
+
+class TaggedReturn(ast.Return):
+    """A `return` of a TaggedOutput, with its value and its tag."""
+
+    _fields = ("value", "tag")
+
+    if TYPE_CHECKING:
+        tag: str
+
+        def __init__(self, *, value: ast.expr, tag: str) -> None: ...
+
+
+def parts(node: Function) -> Parts:
+    """The parts of a function's body. Raises Called for a generator that does not yield at one place only."""
+    if isinstance(node, ast.Lambda):
+        return Parts((), node.body)
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    inside = [each for statement in body for each in ast.walk(statement)]
+    yields = [each for each in inside if isinstance(each, (ast.Yield, ast.YieldFrom))]
+    if any(isinstance(each, ast.YieldFrom) for each in yields):
+        raise Called("it yields from something else")
+    if yields:
+        used = [each.value for each in inside if isinstance(each, ast.Expr)]
+        match yields:
+            case [ast.Yield() as only] if only in used:
+                return Parts(tuple(body), only.value or _none(only), yields=True)
+        raise Called("it yields at several places" if len(yields) > 1 else "it uses the value of a yield")
+    returns = [each for each in inside if isinstance(each, ast.Return)]
+    match body:
+        case [*first, ast.Return(value=value) as last] if len(returns) == 1:
+            return Parts(tuple(first), value or _none(last))
+    return Parts(tuple(body), None if returns else _none(body[-1] if body else node))
+
+
+def leaving(statements: list[ast.stmt], result: str, flag: str, tag: str) -> list[ast.stmt]:
+    """The statements with another form of `return`: an assignment to `result`, if that is not ""; then it is left.
+
+    If one of them returns a TaggedOutput, `tag` becomes its tag, and None if another one is executed.
+    """
+    if not _returns(statements):
+        return statements
+    first, last = statements[0], statements[-1]
+    tags = any(isinstance(each, TaggedReturn) for statement in statements for each in ast.walk(statement))
+    inside = _Leaving(result, flag, tag).block(statements, in_loop=False)
+    if tags:
+        inside.insert(0, _assign(tag, _none(first), first))
+    if any(isinstance(each, ast.Name) and each.id == flag for part in inside for each in ast.walk(part)):
+        inside.insert(0, _assign(flag, _constant(False, first), first))
+    if not _left(inside):
+        inside += [_assign(result, _none(last), last)] if result else []
+        inside.append(_at(ast.Break(), last))
+    return [_at(ast.While(_constant(True, first), inside, []), first)]
+
+
+def yielding(statements: list[ast.stmt], following: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a generator, with those that follow where it yields."""
+    done: list[ast.stmt] = []
+    for statement in statements:
+        match statement:
+            case ast.Expr(value=ast.Yield()):
+                done += following
+                continue
+            case ast.If() | ast.For() | ast.While():
+                statement.body = yielding(statement.body, following)
+                statement.orelse = yielding(statement.orelse, following)
+        done.append(statement)
+    return done
+
+
+def assigned(nodes: Sequence[ast.AST]) -> dict[str, None]:
+    """The local variables that statements and expressions assign: all but those of comprehensions."""
+    found: dict[str, None] = {}
+    for node in nodes:
+        match node:
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()):
+                found[name] = None
+            case ast.Lambda():
+                pass
+            case ast.comprehension(iter=iterable, ifs=conditions):
+                found |= assigned([iterable, *conditions])
+            case _:
+                found |= assigned(list(ast.iter_child_nodes(node)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    result: str
+    flag: str
+    tag: str
+
+    def block(self, statements: Sequence[ast.stmt], *, in_loop: bool) -> list[ast.stmt]:
+        done: list[ast.stmt] = []
+        for statement in statements:
+            match statement:
+                case ast.Return():
+                    return [*done, *self.left(statement, in_loop=in_loop)]
+                case ast.If():
+                    statement.body = self.block(statement.body, in_loop=in_loop)
+                    statement.orelse = self.block(statement.orelse, in_loop=in_loop)
+                    done.append(statement)
+                case ast.For() | ast.While():
+                    returns = _returns(statement.body)
+                    statement.body = self.block(statement.body, in_loop=True)
+                    statement.orelse = self.block(statement.orelse, in_loop=in_loop)
+                    done.append(statement)
+                    if returns:
+                        test = _at(ast.Name(self.flag, ast.Load()), statement)
+                        done.append(_at(ast.If(test, [_at(ast.Break(), statement)], []), statement))
+                case _:
+                    done.append(statement)
+        return done
+
+    def left(self, statement: ast.Return, *, in_loop: bool) -> Iterator[ast.stmt]:
+        """The statements for a `return`."""
+        value = statement.value
+        if self.result:
+            yield _assign(self.result, value or _none(statement), statement)
+        elif value is not None:
+            yield _at(ast.Expr(value), statement)
+        if isinstance(statement, TaggedReturn):
+            yield _assign(self.tag, _constant(statement.tag, statement), statement)
+        if in_loop:
+            yield _assign(self.flag, _constant(True, statement), statement)
+        yield _at(ast.Break(), statement)
+
+
+def _left(statements: Sequence[ast.stmt]) -> bool:
+    """Whether control certainly does not get to the end of statements whose returns have been replaced."""
+    match statements[-1]:
+        case ast.Break() | ast.Raise():
+            return True
+        case ast.If(body=body, orelse=orelse):
+            return bool(orelse) and _left(body) and _left(orelse)
+    return False
+
+
+def _returns(statements: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(each, ast.Return) for statement in statements for each in ast.walk(statement))
+
+
+def _assign(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
+    return _at(ast.Assign([_at(ast.Name(name, ast.Store()), like)], value), like)
+
+
+def _none(like: ast.AST) -> ast.expr:
+    return _constant(None, like)
+
+
+def _constant(value: bool | str | None, like: ast.AST) -> ast.expr:
+    return _at(ast.Constant(value), like)
+
+
+def _at(node: Node, like: ast.AST) -> Node:
+    """A node at the position of another."""
+    return ast.copy_location(node, like)
