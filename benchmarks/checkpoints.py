@@ -1,7 +1,7 @@
 """`make bench-checkpoints`: measures the cost of checkpoints of large state. Prints a table.
 
     python benchmarks/checkpoints.py [--keys 1000000] [--backends memory,rocksdb] [--workers 1,2] [--state dofn]
-        [--turns 10] [--repeat 1] [--memory_budget 1GB]
+        [--turns 10] [--repeat 1] [--memory_budget 1GB] [--forks yes]
 
 A pipeline counts keys from a source that is limited only by backpressure. The source emits each key once, and then keys
 from a range of a twentieth of all keys, which moves by its own width every second: about a tenth of all keys change
@@ -16,7 +16,8 @@ of a phase without, in which the last checkpoint is still being written.
 source (the median of all turns), and `without` the same in phases without checkpoints. `duration` is the time until a
 checkpoint is complete, and `number` the number of checkpoints. The counts are in a `DoFn`'s state. With `--state
 combine`, they are in a combine, which sends partial counts downstream before each barrier; without barriers, it sends
-them only every few seconds. This difference is then part of the cost.
+them only every few seconds. This difference is then part of the cost. With `--forks no`, the source says that its
+client makes forking unsafe, so the workers write all state in slices.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Keys(Source[Any]):
     keys: int
     parts: int
     folder: str
+    forks_safely: bool
 
     bounded = False
 
@@ -154,7 +156,11 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
         flags = ["--runner=streaming", f"--workers={workers}", "--checkpoint_interval=1"]
         flags += [f"--state_backend={backend}", f"--memory_budget={args.memory_budget}", f"--temp_dir={folder}"]
         p = tg.Pipeline(options=[])
-        keys = p | "keys" >> tg.Read(Keys(args.keys, workers, folder)) | "hours" >> tg.WindowInto(tg.FixedWindows(3600))
+        keys = (
+            p
+            | "keys" >> tg.Read(Keys(args.keys, workers, folder, args.forks == "yes"))
+            | "hours" >> tg.WindowInto(tg.FixedWindows(3600))
+        )
         if args.state == "combine":
             counts = keys | "count" >> tg.CombinePerKey(sum)
         else:
@@ -252,10 +258,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
+    parser.add_argument("--forks", choices=["yes", "no"], default="yes")
     args = parser.parse_args()
     # The process of the job is forked from this one, and inherits the replacement.
     checkpoint_coordinator.CheckpointTracker = Alternating  # type: ignore[misc, attr-defined]
-    print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
+    print(f"{args.keys:,} keys, {args.state}, forks: {args.forks}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
     print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"
           f"{'without':>9}{'duration s':>11}{'number':>7}{'peak MB':>9}")  # fmt: skip

@@ -26,7 +26,7 @@ LOADS = {"throttled": {"rate": 1000}, "backpressured": {"rate": 0, "slow": 0.001
 RUNS = [
     ("aligned", "throttled", "memory"),
     ("aligned", "backpressured", "memory"),
-    ("unaligned", "throttled", "memory"),
+    ("unaligned", "throttled", "memory in slices"),
     ("unaligned", "backpressured", "memory"),
     ("turning-unaligned", "backpressured", "memory"),
     ("aligned", "throttled", "rocksdb"),
@@ -41,7 +41,8 @@ def test_output_is_exactly_once_under_kills(
     kills: int = request.config.getoption("--streaming-kills")
     seed: int = request.config.getoption("--streaming-seed")
     chance = random.Random(f"{seed} {mode} {load} {backend}")
-    victim = begin(*MODES[mode], "--state_backend", backend, **LOADS[load])
+    flags = [*MODES[mode], "--state_backend", backend.removesuffix(" in slices")]
+    victim = begin(*flags, **LOADS[load], in_slices=backend.endswith("in slices"))
     first = ["worker", "job", "client", "workers"]
     chance.shuffle(first)
     for n in range(kills):

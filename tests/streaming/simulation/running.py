@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
+from unittest.mock import patch
 
 from tests.streaming.simulation.outside import Outside
 from tests.streaming.simulation.pipeline import build
@@ -15,6 +17,7 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint import epoch_fencing
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.state import files, memory, writers
 
 DIRECTORY = "simulated"
 KEYS = 7
@@ -60,15 +63,15 @@ def simulate(
     job = Job("simulated", "run", planned(numbers, partitions, discovers=discovers), settings)
     outside = Outside(numbers, partitions, discovers)
     simulation = Simulation(seed, job, outside, KEYS, faults or Faults(), uploads=seed % 3 == 0)
-    before = vars(epoch_fencing)["open_storage"]
-    setattr(epoch_fencing, "open_storage", simulation.disk_of)  # noqa: B010
-    mutate(simulation)
-    try:
-        simulation.run()
-    finally:
-        setattr(epoch_fencing, "open_storage", before)  # noqa: B010
+    with ExitStack() as replaced:
+        replaced.enter_context(patch.object(epoch_fencing, "open_storage", simulation.disk_of))
+        if seed % 4 == 1:  # state is copied and written a key at a time
+            for module, name, n in ((memory, "AT_ONCE", 0), (files, "PIECE", 1), (writers, "PIECE", 1)):
+                replaced.enter_context(patch.object(module, name, n))
         if history is not None:
-            history += simulation.history
+            replaced.callback(lambda: history.extend(simulation.history))
+        mutate(simulation)
+        simulation.run()
     return simulation
 
 

@@ -302,7 +302,9 @@ def test_changes_during_the_writing_of_a_capture_are_not_in_it(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(memory, "AT_ONCE", 0)
     monkeypatch.setattr(writers, "PIECE", 1)
+    monkeypatch.setattr("tidegate.runners.streaming.state.files.PIECE", 1)
     monkeypatch.setattr(writers, "_LONG_FILE", long)
     monkeypatch.setattr(tiered, "_COPY_BATCH", 1)
     root = tmp_path_factory.mktemp("state")

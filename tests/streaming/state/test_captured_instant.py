@@ -28,7 +28,7 @@ from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.testing.harness import step_operator
 
-Kind = Literal["forked", "sliced", "rocksdb"]
+Kind = Literal["forked", "sliced", "sliced in between", "rocksdb"]
 InputForm = Literal["unwindowed", "without keys", "windowed", "in sessions"]
 SECOND = 1_000_000
 SIDE = "step:0"
@@ -152,6 +152,14 @@ def grouped(windows: Any, *combiner: Any, **windowing: Any) -> Make:
     return make
 
 
+def exchanged(*combiner: Any) -> Make:
+    def make(main: Any, other: Any) -> Any:
+        spread = main | "windows" >> tg.WindowInto(WINDOWS) | "spread" >> tg.Reshuffle()
+        return spread | "step" >> (tg.CombinePerKey(*combiner) if combiner else tg.GroupByKey())
+
+    return make
+
+
 def with_side_input(step: Callable[[Any], Any]) -> Make:
     def make(main: Any, other: Any) -> Any:
         side = other | "side windows" >> tg.WindowInto(WINDOWS)
@@ -194,6 +202,13 @@ GROUPINGS: dict[str, Make] = {
     "one list": lambda main, other: main | tg.Values() | "step" >> tg.CombineGlobally(tg.combiners.TopFn(5)),
     "cells": lambda main, other: main | "step" >> tg.ParDo(Cells()),
 }
+EXCHANGED: dict[str, Make] = {
+    "groups by key": exchanged(),
+    "lists by key": exchanged(list),
+    "means by key": exchanged(tg.combiners.MeanFn()),
+    "quantiles by key": exchanged(tg.combiners.ApproximateQuantilesFn(5, 0.01, None, False)),
+}
+"""Groupings behind an exchange, so that they are alone in their loop."""
 SIDES: dict[str, Make] = {
     "with a list": with_side_input(lambda side: tg.Map(seen, tg.AsList(side))),
     "with an iterable": with_side_input(lambda side: tg.Map(seen, tg.AsIter(side))),
@@ -210,6 +225,7 @@ def input_form(name: str) -> InputForm:
 CASES = (
     {name: Case(make, form=input_form(name)) for name, make in GROUPINGS.items()}
     | {f"bounded: {name}": Case(make, False, name in SPILLS, input_form(name)) for name, make in GROUPINGS.items()}
+    | {name: Case(make, form="windowed") for name, make in EXCHANGED.items()}
     | {name: Case(make, spills=True, form="windowed", sides=True) for name, make in SIDES.items()}
 )
 
@@ -263,9 +279,10 @@ class BackedStep:
 
 @pytest.fixture(autouse=True)
 def gradual_captures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write all state piece by piece or in a child, and fork despite threads that earlier tests have left."""
+    """Copy and write all state piece by piece or in a child, and fork despite threads that earlier tests have left."""
     before = threading.active_count()
     monkeypatch.setattr(memory, "can_fork", lambda: threading.active_count() == before)
+    monkeypatch.setattr(memory, "AT_ONCE", 0)
     monkeypatch.setattr(writers, "_FEW", 0)
     monkeypatch.setattr(writers, "PIECE", 1)
     monkeypatch.setattr(files, "PIECE", 1)
@@ -276,7 +293,7 @@ def output_to_the_end(step: Operator, events: list[Event]) -> list[str]:
     return sorted(repr(row) for event in (*events, None) for row in answer(step, event))
 
 
-@pytest.mark.parametrize("kind", ["forked", "sliced", "rocksdb"])
+@pytest.mark.parametrize("kind", ["forked", "sliced", "sliced in between", "rocksdb"])
 @pytest.mark.parametrize(
     ("name", "spilled"), [(name, spilled) for name, case in CASES.items() for spilled in {False, case.spills}]
 )
@@ -294,11 +311,16 @@ def test_changes_after_a_capture_are_not_in_it(name: str, spilled: bool, kind: K
     list(backed.step.finish_bundle())
     assert bool(list(backed.spilled.iterdir())) == spilled
     capture = backed.backend.capture(1, "chk-1/0.0.1.state", whole=False)
-    assert output_to_the_end(backed.step, after)
+    output, stored = [], None
+    for event in (*after, None):
+        output += answer(backed.step, event)
+        if kind == "sliced in between" and stored is None:
+            stored = capture.poll()
+    assert output
     backed.step.close()
     if kind == "forked":
         backed.latch.open_for_child()
-    stored = awaited(capture)
+    stored = awaited(capture) if stored is None else stored
     restored = BackedStep(case, kind, tmp_path / "restored", budget)
     restored.backend.restore([stored], backed.disk.read, None)
     assert output_to_the_end(restored.step, after) == output_to_the_end(reference.step, after)

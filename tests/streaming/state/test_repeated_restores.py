@@ -24,6 +24,7 @@ from tests.support.operator_driver import SECOND, Clock, Elements, Event, Waterm
 from tests.support.window_operators import group, window_operator
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
+from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
@@ -211,7 +212,8 @@ def paged(make: Make) -> Build:
 
 @pytest.fixture(params=[0, 1 << 20], ids=["little by little", "at once"], autouse=True)
 def keys_per_lookup(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The number of keys that are looked up at once."""
+    """The number of keys that are looked up, or whose state is copied, at once."""
+    monkeypatch.setattr(memory, "AT_ONCE", request.param)
     monkeypatch.setattr(tiered, "MAX_SYNCHRONOUS", request.param)
     monkeypatch.setattr(tiered, "BATCH", 3)
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
+from tidegate.runners.streaming.state import files, memory, writers
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -41,7 +42,8 @@ class Run:
 
     `rate` is the number of records per second and partition (0: no limit), `slow` the seconds that a step spends on
     each record, and `faulty` the place of a single failure: process, snapshot, restore or commit. Records are also
-    written to files of each of the `formats`, which are separated by commas.
+    written to files of each of the `formats`, which are separated by commas. `in_slices`: no process may be forked to
+    write state, and workers copy and write the state of one key at a time.
     """
 
     folder: str
@@ -49,6 +51,7 @@ class Run:
     slow: float = 0.0
     faulty: str = ""
     formats: str = ""
+    in_slices: bool = False
 
     @property
     def event_pipe(self) -> str:
@@ -215,6 +218,10 @@ class VerifyingSink(Sink[Any]):
     @property
     def delivery(self) -> Delivery:
         return "exactly_once"
+
+    @property
+    def forks_safely(self) -> bool:
+        return not self.run.in_slices
 
     @property
     def pending(self) -> Path:
@@ -397,6 +404,8 @@ def _once(found: set[tuple[int, int]], it: tuple[int, int], where: str) -> None:
 def main() -> None:
     """The client of a run."""
     run = Run(**json.loads(sys.argv[1]))
+    if run.in_slices:
+        memory.AT_ONCE, files.PIECE, writers.PIECE = 0, 1, 1  # type: ignore[misc]  # inherited by the workers
     result: Any = build_pipeline(run, sys.argv[2:]).run()
 
     def listen() -> None:

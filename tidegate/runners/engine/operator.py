@@ -7,6 +7,7 @@ downstream (backpressure). It takes snapshots only when no iterator is suspended
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -79,6 +80,17 @@ class Context:
         """Add `n` to one of the engine's counters."""
         if n:
             self.metrics.count(MetricKey(step, ENGINE, name), n)
+
+
+class DeferredCopies(Protocol):
+    """Decides when an operator's snapshots copy values (`state.copy_on_write.CopyOnWrite`)."""
+
+    def deferred(self, at_once: int) -> AbstractContextManager[None]:
+        """A context in which the operator's snapshot copies at most `at_once` values. It copies the others when they
+        are read from the snapshot, or before they change. Ends the snapshot before."""
+
+    def stop(self) -> None:
+        """Copy no more values, since the snapshot is not needed any more."""
 
 
 class Operator:
@@ -156,6 +168,11 @@ class Operator:
         Keys may occur more than once. The first call starts the recording of touched keys; until then it costs nothing.
         """
         return None if keeps_state(self) else []
+
+    @property
+    def copies(self) -> DeferredCopies | None:
+        """Defers the copying of values for snapshots; None: snapshots copy all values at once."""
+        return None
 
     def close(self) -> None:
         """Called after the last event, even after an error; runs the author's `teardown`."""

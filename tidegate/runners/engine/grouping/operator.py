@@ -12,6 +12,7 @@ from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.grouping.window_table import WindowGrouping
 from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
 from tidegate.runners.engine.operator import NEVER, Emitted, KeyedOperator, Operator, Wakeups
+from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, TouchedKeys, first_of
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import CombinePerKey
@@ -83,11 +84,18 @@ class WindowTableOperator(KeyedOperator):
         self.grouping.open()
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        if self.grouping.copies.active:
+            self.grouping.copies.copy(self.keys_of(block))
         yield from self._chain.process(block, collection)
         if self._touches.on:
             self._touches.note(self.keys_of(block))
         if self.grouping.full:
             yield from self.grouping.drain()
+
+    @property
+    def copies(self) -> CopyOnWrite | None:
+        # If there are other steps in the loop, the keys of its elements are unknown.
+        return None if self._links else self.grouping.copies
 
     def keys_of(self, block: Block) -> Iterable[Any]:
         node = self.grouping.node
@@ -115,7 +123,6 @@ class WindowTableOperator(KeyedOperator):
         self.grouping.restore(state)
 
     def touched(self) -> Touched | None:
-        # If there are other steps in the loop, the keys of its elements are unknown.
         return None if self._links else self._touches.take()
 
     def next_event(self) -> int:

@@ -7,14 +7,15 @@ what is added to it, so that late elements cost the loop nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from itertools import compress, groupby
+from itertools import compress, groupby, islice
 from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import GlobalCombine
 from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, of_keys, without
+from tidegate.runners.engine.state.copy_on_write import CHUNK, CopyOnWrite
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, without
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
@@ -153,6 +154,7 @@ class WindowGrouping(Grouping):
         self.gate = LatenessGate()
         self._closed_table = _ClosedTable(self.gate)
         self._uncombined = UncombinedElements()
+        self.copies: Final = CopyOnWrite()
         self.next_end = MAX_MICROS + 1
         """The end (µs) of the first window to end."""
 
@@ -191,7 +193,18 @@ class WindowGrouping(Grouping):
             return
         self.gate.watermark = micros
         if micros >= self.next_end:
+            if self.copies.active:
+                yield from self._copy_ended()
             yield from self.drain()
+
+    def _copy_ended(self) -> Iterator[Emitted]:
+        """Copy the entries of all windows that end, which the author's functions may change once they are emitted. The
+        runner gets control in between."""
+        for window, table in self.tables.by_window.items():
+            keys = iter(() if self.gate.is_open(window) else list(table))
+            while chunk := list(islice(keys, CHUNK)):
+                self.copies.copy(chunk)
+                yield self.main, Block(())
 
     def drain(self) -> Iterator[Emitted]:
         yield from super().drain()
@@ -214,7 +227,7 @@ class WindowGrouping(Grouping):
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All entries, or those of `keys`."""
         tables, copy = self.tables.by_window, self._copy_entry()
-        cells = {window: of_keys(table, keys, copy) for window, table in tables.items()}
+        cells = {window: self.copies.of_keys(table, keys, copy) for window, table in tables.items()}
         windows = None if keys is None else list(tables)
         return KeyedState({CELLS: cells}, self.gate.watermark, keys=keys, windows=windows)
 

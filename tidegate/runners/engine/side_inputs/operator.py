@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
-from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.operator import Context, DeferredCopies, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import SideView
 from tidegate.runners.engine.state.keyed_state import Touched
 from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
@@ -167,6 +167,10 @@ class SideInputOperator(Operator):
             parts.append(Part(_WAITING))
         tracked, self._waiting_changed, self._tracks_touched = self._tracks_touched, False, True
         return [*inner, parts] if tracked and inner is not None else None
+
+    @property
+    def copies(self) -> DeferredCopies | None:
+        return self.inner.copies
 
     def restore(self, state: SidesSnapshot) -> None:
         assert state.waiting is not None, "an incremental snapshot is first laid over the full one"

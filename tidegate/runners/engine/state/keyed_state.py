@@ -88,16 +88,21 @@ def distinct(runs: Touched) -> Collection[Any]:
     return dict.fromkeys(chain.from_iterable(runs))
 
 
+def columns_of(table: dict[Any, Any], keys: Collection[Any] | None) -> tuple[list[Any], list[Any]]:
+    """The keys of a table, all or those of `keys`, and their stored values."""
+    if keys is None:
+        return list(table), list(table.values())
+    found = list(keys)
+    stored = list(map(table.get, found, repeat(_MISSING)))
+    there = list(map(is_not, stored, repeat(_MISSING)))
+    if not all(there):
+        return list(compress(found, there)), list(compress(stored, there))
+    return found, stored
+
+
 def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
     """A table's entries, all or those of `keys`, copied by `copied`; None if stored values are immutable."""
-    if keys is None:
-        found, stored = list(table), list(table.values())
-    else:
-        found = list(keys)
-        stored = list(map(table.get, found, repeat(_MISSING)))
-        there = list(map(is_not, stored, repeat(_MISSING)))
-        if not all(there):
-            found, stored = list(compress(found, there)), list(compress(stored, there))
+    found, stored = columns_of(table, keys)
     if copied is not None:
         stored = list(map(copied, stored))
     return ColumnTable(found, stored)  # type: ignore[return-value]  # a read-only mapping: snapshots are only read

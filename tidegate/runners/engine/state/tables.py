@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tidegate.runners.engine.checks.contracts import changed, mutated
 from tidegate.runners.engine.state.cells import RESTORED, Cell, ChangedKeys, Clock, Entry, Epoch, EpochChanges, cells_of
-from tidegate.runners.engine.state.keyed_state import ColumnTable, Tables, of_keys, without
+from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
+from tidegate.runners.engine.state.keyed_state import Tables, of_keys, without
 from tidegate.sdk.authoring.state import StateSpec
 
 _SPARE: Final = 1024
@@ -23,10 +24,11 @@ class StateTables:
     """The cells of one step. Without `expiring`, as on bounded input, times-to-live are ignored.
 
     `cells` are the cells by name. `watched` are variants over the same tables, which record the values that are read
-    until `verify` compares them.
+    until `verify` compares them. `copies` decides when snapshots copy values.
     """
 
-    def __init__(self, specs: Iterable[StateSpec], *, expiring: bool) -> None:
+    def __init__(self, specs: Iterable[StateSpec], *, expiring: bool, copies: CopyOnWrite | None = None) -> None:
+        self._copies = copies or CopyOnWrite()
         self.clock = Clock()
         self.cells: dict[str, Cell] = {}
         self.watched: dict[str, Cell] = {}
@@ -147,12 +149,25 @@ class StateTables:
             keys = self.replaced(keys)
         return {
             name: {
-                window: _columns(_entries(table, keys, changed.get(id(table))), _copying(cell))
+                window: self._table(cell, table, _entries(table, keys, changed.get(id(table))))
                 for window, table in cell.tables.items()
                 if table
             }
             for name, cell in self.cells.items()
         }
+
+    def _table(self, cell: Cell, table: dict[Any, Entry], entries: list[Entry]) -> dict[Any, Any]:
+        """The values of entries by key."""
+
+        def columns(part: slice) -> tuple[list[Any], list[Any]]:
+            found = entries[part]
+            return [entry.key for entry in found], [entry.value for entry in found]
+
+        def stored(key: Any, default: Any) -> Any:
+            entry = table.get(key)
+            return default if entry is None else entry.value
+
+        return self._copies.table(columns, len(entries), stored, _copying(cell))
 
     def replaced(self, keys: Collection[Any]) -> list[Any]:
         """The keys that an incremental snapshot must remove from the one before it, in addition to overwriting values:
@@ -200,22 +215,12 @@ class StateTables:
                     known.update(sorted(loaded.items(), key=lambda item: item[1]))
 
 
-def _columns(entries: Collection[Entry], copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
-    """The values of entries by key, copied by `copied`; None if they need not be copied."""
-    keys, values = [entry.key for entry in entries], [entry.value for entry in entries]
-    if copied is not None:
-        values = list(map(copied, values))
-    return ColumnTable(keys, values)  # type: ignore[return-value]  # a read-only mapping: snapshots are only read
-
-
-def _entries(
-    table: dict[Any, Entry], keys: Collection[Any] | None, changed: Collection[Entry] | None
-) -> Collection[Entry]:
+def _entries(table: dict[Any, Entry], keys: Collection[Any] | None, changed: list[Entry] | None) -> list[Entry]:
     """The entries of a table: all, or those of `keys` and the changed ones."""
     if keys is None:
-        return table.values()
+        return list(table.values())
     if not keys:
-        return changed or ()
+        return changed or []
     return [*(changed or ()), *filter(None, map(table.get, keys))]
 
 

@@ -22,7 +22,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.engine.state.keyed_state import Tables, of_keys
+from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
+from tidegate.runners.engine.state.keyed_state import Tables
 from tidegate.sdk.authoring.state import TimerSpec
 from tidegate.sdk.data.timestamps import warn_about_delay, warn_about_unit
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, TimestampLike, format_micros, timestamp_micros
@@ -110,9 +111,18 @@ class Timers:
     """All timers of a step. `enter` points at a window; `key` and `time` (µs) are the current key and timestamp.
 
     Timers set to an instant that has passed go to `overdue`, which the operator fires when the author's call returns.
+    `copies` decides when snapshots copy the timers of a key.
     """
 
-    def __init__(self, specs: Iterable[TimerSpec], *, bounded: bool, max_end_timers: int) -> None:
+    def __init__(
+        self,
+        specs: Iterable[TimerSpec],
+        *,
+        bounded: bool,
+        max_end_timers: int,
+        copies: CopyOnWrite | None = None,
+    ) -> None:
+        self._copies = copies or CopyOnWrite()
         self.specs = tuple(specs)
         self.max_end_timers = max_end_timers
         """How many timers per key fire that were set after the end of input, in windows that have no end."""
@@ -312,6 +322,7 @@ class Timers:
             ]
             return of_key.rank, tuple(timers), *((of_key.fired,) if of_key.fired else ())
 
+        of_keys = self._copies.of_keys
         return {window: of_keys(table, keys, copied) for window, table in self._tables.items() if table}
 
     def restore(self, tables: Tables) -> None:

@@ -17,6 +17,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import guarded
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.cells import CombiningCell
+from tidegate.runners.engine.state.copy_on_write import CHUNK, CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, TouchedKeys, first_of
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS, Pending, Timers
@@ -56,8 +57,9 @@ class StatefulOperator(KeyedOperator):
         self.bounded = bounded
         self._callbacks = {callback.timer: callback for callback in node.callbacks if callback.timer is not None}
         self._on_expiration = next((callback for callback in node.callbacks if callback.timer is None), None)
-        self._tables = StateTables(node.states, expiring=not bounded)
-        self._timers = Timers(node.timers, bounded=bounded, max_end_timers=context.max_end_timers)
+        self._copies: Final = CopyOnWrite()
+        self._tables = StateTables(node.states, expiring=not bounded, copies=self._copies)
+        self._timers = Timers(node.timers, bounded=bounded, max_end_timers=context.max_end_timers, copies=self._copies)
         self._windows = StatefulWindows(
             self._tables,
             self._timers,
@@ -92,6 +94,8 @@ class StatefulOperator(KeyedOperator):
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         if not len(block):
             return
+        if self._copies.active:
+            self._copies.copy(self.keys_of(block))
         yield from self._loops.process(block)
         if self._tracks_touched and self._touched_keys.on:
             self._touched_keys.note(self.keys_of(block))
@@ -186,7 +190,9 @@ class StatefulOperator(KeyedOperator):
         keys = self._keys_to_evaluate(window, due, at_end, expired=expired)
         if self._touched_keys.on:
             self._touched_keys.note(keys)
-        for key in keys:
+        for n, key in enumerate(keys):
+            if self._copies.active and n % CHUNK == 0:
+                self._copies.copy(keys[n : n + CHUNK])
             timers.begin_key(key)
             for by_key in (due, at_end):
                 timers.make_overdue(by_key.pop(key, ()))
@@ -228,6 +234,10 @@ class StatefulOperator(KeyedOperator):
                     return
 
     # -- state by key
+
+    @property
+    def copies(self) -> CopyOnWrite:
+        return self._copies
 
     def keys_of(self, block: Block) -> Iterable[Any]:
         return map(first_of, block.values)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import rethrow, user_error
 from tidegate.runners.engine.operator import Emitted
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables
 from tidegate.runners.engine.windowing.pane_codec import PaneCodec, SavedPane
 from tidegate.runners.engine.windowing.pane_state import CLOSED, ActiveWindow, expiry
 from tidegate.runners.engine.windowing.panes import Panes
@@ -174,9 +174,8 @@ class SharedWindows:
     # -- state by key
 
     def snapshot(self, keys: Collection[Any] | None) -> KeyedState:
-        tables: Tables = {
-            window.to_window(): of_keys(window.panes, keys, self._codec.save) for window in self._windows.values()
-        }
+        of_keys, save = self._panes.copies.of_keys, self._codec.save
+        tables: Tables = {window.to_window(): of_keys(window.panes, keys, save) for window in self._windows.values()}
         return KeyedState({CELLS: tables}, keys=keys, windows=None if keys is None else list(self._windows))
 
     def restore(self, state: KeyedState) -> None:

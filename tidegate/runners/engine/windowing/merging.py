@@ -178,6 +178,8 @@ class MergingWindows:
 
     def remove(self, window: ActiveWindow) -> None:
         window.alive = False
+        if self._panes.copies.active:
+            self._panes.copies.copy(window.panes)
         for k in window.panes:
             if self._panes.touched.on:
                 self._panes.touched.note([k])
@@ -252,14 +254,16 @@ class MergingWindows:
 
     def snapshot(self, keys: Collection[Any] | None) -> KeyedState:
         """A key's windows are stored together, with the key's serial."""
-        found = self._keys if keys is None else [k for k in keys if k in self._keys]
-        tables: Tables = {None: {k: self._saved(k, self._keys[k]) for k in found}}
+        tables: Tables = {None: self._panes.copies.of_keys(self._keys, keys, self._saved)}
         return KeyedState(
             {CELLS: tables}, serials={"keys": self._next_serial}, keys=keys, windows=None if keys is None else []
         )
 
-    def _saved(self, k: Any, key: _KeyWindows) -> tuple[int, tuple[tuple[Any, SavedPane], ...]]:
-        return key.serial, tuple([(active.to_window(), self._codec.save(active.panes[k])) for active in key.windows])
+    def _saved(self, key: _KeyWindows) -> tuple[int, tuple[tuple[Any, SavedPane], ...]]:
+        save = self._codec.save
+        return key.serial, tuple(
+            [(active.to_window(), save(pane)) for active in key.windows for pane in active.panes.values()]
+        )
 
     def restore(self, state: KeyedState) -> None:
         self._next_serial = max(self._next_serial, state.serials["keys"])

@@ -14,6 +14,7 @@ from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Wakeups
+from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, first_of
 from tidegate.runners.engine.windowing.active_windows import ActiveWindowSet, SharedWindows
 from tidegate.runners.engine.windowing.merging import MergingWindows
@@ -66,6 +67,8 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         if not len(block):
             return
         self.exchange_check.check(block)
+        if self._panes.copies.active:
+            self._panes.copies.copy(self.keys_of(block))
         yield from self._in_step(self._windows.add(self.pairs(block), block))
         if self._panes.touched.on:
             self._panes.touched.note(self.keys_of(block))
@@ -146,6 +149,10 @@ class WindowOperator(GroupedByKey, KeyedOperator):
     def _any(self) -> bool:
         """Whether any element has entered a pane."""
         return self._any_restored or self._panes.arrivals > 0
+
+    @property
+    def copies(self) -> CopyOnWrite:
+        return self._panes.copies
 
     def keys_of(self, block: Block) -> Iterable[Any]:
         return map(first_of, self.pairs(block))

@@ -9,6 +9,7 @@ from tidegate.runners.engine.errors.attribution import UserCall, rethrow
 from tidegate.runners.engine.grouping.accumulation import Buffer
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.operator import Emitted
+from tidegate.runners.engine.state.copy_on_write import CHUNK, CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import TouchedKeys
 from tidegate.runners.engine.triggers.base import FAR
 from tidegate.runners.engine.windowing.pane_output import PaneOutput, early_pane, nonspeculative_pane
@@ -39,6 +40,7 @@ class Panes:
         self.holds: Final = WatermarkHolds()
         self.output: Final = PaneOutput(grouping.main)
         self.touched: Final = TouchedKeys()
+        self.copies: Final = CopyOnWrite()
         self.lateness: Final = strategy.allowed_lateness.micros
         self.arrivals = 0
         """The number of the next arrival: of a key in a window, or of a buffered element."""
@@ -124,7 +126,7 @@ class Panes:
         entries = _open_panes(window, keys)
         if self.touched.on:
             self.touched.note([k for k, _ in entries])
-        for k, pane in entries:
+        for k, pane in self._copied_first(entries):
             if by_watermark:
                 pane.event_wakeup = FAR
             else:
@@ -144,7 +146,7 @@ class Panes:
 
     def expire(self, window: ActiveWindow) -> Iterator[Emitted]:
         """Emit each key's last pane: the elements that no firing has emitted, unless the strategy drops them."""
-        for k, pane in _open_panes(window, None):
+        for k, pane in self._copied_first(_open_panes(window, None)):
             try:
                 emits = self._emits_at_expiry and pane.unfired
                 firing = _AT_EXPIRY if emits else self.trigger.advance(window, pane)
@@ -154,6 +156,18 @@ class Panes:
                 rethrow(self.attribute(error, NOTHING, k))
             if self.full:
                 yield self.take_output()
+
+    def _copied_first(self, entries: list[tuple[Any, PaneState]]) -> Iterable[tuple[Any, PaneState]]:
+        """The same panes, whose state is copied for a snapshot that is being written before they change."""
+        if not self.copies.active:
+            return entries
+        return self._copied_in_chunks(entries)
+
+    def _copied_in_chunks(self, entries: list[tuple[Any, PaneState]]) -> Iterator[tuple[Any, PaneState]]:
+        for start in range(0, len(entries), CHUNK):
+            chunk = entries[start : start + CHUNK]
+            self.copies.copy([k for k, _ in chunk])
+            yield from chunk
 
     def _fire(self, window: ActiveWindow, k: Any, pane: PaneState, firing: Firing, *, by_watermark: bool) -> bool:
         """Emit a pane, and close it if its trigger has finished; return whether it has."""

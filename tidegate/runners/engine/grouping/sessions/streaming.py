@@ -17,16 +17,9 @@ from tidegate.runners.engine.grouping.sessions.counts import count_sessions
 from tidegate.runners.engine.grouping.sessions.key_sessions import KeySessions, Session
 from tidegate.runners.engine.grouping.sessions.table import SessionTable
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
+from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
 from tidegate.runners.engine.state.key_wakeups import KeyWakeups
-from tidegate.runners.engine.state.keyed_state import (
-    CELLS,
-    KeyedState,
-    Touched,
-    TouchedKeys,
-    first_of,
-    of_keys,
-    without,
-)
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, TouchedKeys, first_of, without
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.data.keys import check_key
@@ -63,6 +56,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
     ) -> None:
         super().__init__(node, phase, strategy, context, main)
         self._touches = TouchedKeys()
+        self._copies: Final = CopyOnWrite()
         match strategy.assigner:
             case Sessions(gap=Duration(micros=gap)):
                 self._wakeups = KeyWakeups(gap // _BUCKETS_PER_GAP)
@@ -77,6 +71,8 @@ class StreamingSessions(SessionTable, KeyedOperator):
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self.exchange_check.check(block)
+        if self._copies.active:
+            self._copies.copy(self.keys_of(block))
         if not self._buffer(block):
             self._flush_buffer()
             self._add_elements(block)
@@ -163,6 +159,8 @@ class StreamingSessions(SessionTable, KeyedOperator):
             times, _ = self._drain_buffer()
             return count_sessions(times, self._gap)
         self._flush_buffer()
+        if self._copies.active:
+            self._copies.copy(self._table)
         if self._touches.on:
             self._touches.note(list(self._table))
         self._wakeups.clear()
@@ -173,6 +171,8 @@ class StreamingSessions(SessionTable, KeyedOperator):
     def _drain_ended(self, keys: Sequence[Any]) -> SessionColumns:
         """Remove and return the sessions of these keys that have ended, keys by first arrival."""
         ended: list[tuple[int, Any, list[Session]]] = []
+        if self._copies.active:
+            self._copies.copy(keys)
         for k in keys:
             stamps = self._times.pop(k, None)
             if stamps is not None:
@@ -205,7 +205,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
         """By key its number, and (start, end, contents) of its sessions."""
         if keys is None or keys:
             self._flush_buffer()
-        cells = of_keys(self._table, keys, self._saved)
+        cells = self._copies.of_keys(self._table, keys, self._saved)
         return KeyedState(
             {CELLS: {None: cells}},
             self.watermark,
@@ -226,6 +226,10 @@ class StreamingSessions(SessionTable, KeyedOperator):
             copies = [(start, end, self._copy(contents)) for start, end, contents in saved]
             sessions = self._table[k] = KeySessions.of(copies, number)
             self._wakeups.set(k, sessions.first_end)
+
+    @property
+    def copies(self) -> CopyOnWrite:
+        return self._copies
 
     def touched(self) -> Touched | None:
         return self._touches.take()
