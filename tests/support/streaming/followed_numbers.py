@@ -142,7 +142,7 @@ class Output:
         if self.sink == "text":
             yield from map(json.loads, Path(path).read_text().splitlines())
         else:
-            yield from pq.read_table(path, partitioning=None).to_pylist()
+            yield from pq.ParquetFile(path).read().to_pylist()
 
 
 class FollowedNumbers:

@@ -61,7 +61,7 @@ class KilledScript:
         while not holds():
             assert self.client.poll() is None, self.printed()
             assert time.monotonic() < deadline, self.printed()
-            self._pause.wait(0.02)
+            self._pause.wait(0.05)
 
     def kill_at_random(self, chance: random.Random) -> None:
         """At a random moment, kill either one descendant of the client, which survives it, or all processes, and start
