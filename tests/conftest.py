@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tidegate.sdk.secrets import redaction, registry
+
 NO_SPEED_CHECKS = [HealthCheck.too_slow]
 settings.register_profile("desk", deadline=None, suppress_health_check=NO_SPEED_CHECKS)
 settings.register_profile(
@@ -55,6 +57,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
+    group.addoption(
+        "--outage-seconds",
+        type=float,
+        default=0.0,
+        help="how long a store is away at least, in each of several ways (0: in one way, until the job has said so)",
+    )
     group.addoption("--simulation-seeds", type=int, default=400, help="how many simulated streams to run")
     group.addoption(
         "--inlined-functions", type=int, default=100, help="how many random functions to call and to inline"
@@ -74,6 +82,17 @@ def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
             shutil.rmtree(folder, ignore_errors=True)
         else:
             yield
+
+
+@pytest.fixture(autouse=True)
+def forgotten_secrets() -> Iterator[None]:
+    """Forget the secrets that a test registers: messages of later tests would hide the same words."""
+    tables: list[dict[Any, Any]] = [redaction._concealed, registry._values, registry._names, registry._suggested]
+    before = [dict(table) for table in tables]
+    yield
+    for table, entries in zip(tables, before):
+        table.clear()
+        table.update(entries)
 
 
 @pytest.fixture(scope="session")

@@ -8,16 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from tests.support.delta_tables import rows_of
 from tests.support.example_scripts import DATA, EXAMPLES, ROOT, load_example
+from tests.support.streaming.child_processes import lines_until
 
 directory_to_delta = load_example("directory_to_delta")
 LOGS = sorted((DATA / "logs").glob("*.jsonl"))
@@ -67,7 +68,7 @@ def test_the_rows_of_the_tables_equal_those_of_a_loop(
 def test_a_resumed_run_reads_only_new_files(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     flags = ["--input", f"{tmp_path}/in/*.jsonl", "--output", tmp_path, "--runner", "streaming"]
-    flags += ["--checkpoint_dir", tmp_path / "chk", "--checkpoint_interval", "0.2"]
+    flags += ["--checkpoint_dir", tmp_path / "chk", "--checkpoint_interval", "0.2", "--metrics_file", "/dev/stdout"]
     table = tmp_path / "requests"
     for count, path in enumerate(LOGS, start=1):
         shutil.copy2(path, tmp_path / "in")
@@ -75,12 +76,11 @@ def test_a_resumed_run_reads_only_new_files(tmp_path: Path) -> None:
         with subprocess.Popen(
             [sys.executable, EXAMPLES / "directory_to_delta.py", *flags],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            text=True,
         ) as run:
-            assert run.stderr is not None
-            while not (table / "_delta_log").exists() or len(rows_of(table)) < len(expected):
-                assert run.poll() is None, run.stderr.read()
-                time.sleep(0.05)
+            lines_until(run, lambda: DeltaTable.is_deltatable(str(table)) and len(rows_of(table)) >= len(expected))  # noqa: B023
             run.send_signal(signal.SIGTERM)
             run.communicate()
         assert ordered(rows_of(table)) == ordered(expected)

@@ -7,12 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.streaming.child_processes import TIMEOUT, child_pids
+from tests.support.streaming.child_processes import TIMEOUT, child_pids, lines_until
 
 ROOT = Path(__file__).resolve().parents[3]
 VALUE = "ebb-tide-at-dawn-4711"
@@ -46,7 +45,7 @@ class LogIn(tg.DoFn):
         tg.Metrics.counter("door", "opened").inc()
         if self.fails:
             raise ValueError(f"{self.url} refuses {self.key.get_secret_value()}")
-        print("logged in with", self.key)
+        print("logged in with", self.key, flush=True)
         yield f"{element[1]} {len(self.key.get_secret_value())}"
 
 
@@ -103,18 +102,16 @@ def test_a_running_stream_shows_the_secret_nowhere(folder: Path) -> None:
     flags = ["--runner", "streaming", "--workers", "2", "--checkpoint_dir", str(folder / "chk"), "--temp_dir"]
     flags += [str(folder / "tmp"), "--checkpoint_interval", "0.1", "--metrics_file", str(folder / "metrics.jsonl")]
     with tidegate(folder, "run", *arguments(folder), *flags, "--metrics_interval", "0.1") as run:
-        deadline = time.monotonic() + TIMEOUT
-        while not list((folder / "out").glob("part*")) or not (folder / "metrics.jsonl").exists():
-            assert run.poll() is None, run.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        assert run.stderr is not None
+        awaited = (folder / "out", "part*"), (folder, "metrics.jsonl")
+        printed = lines_until(run, lambda: all(any(where.glob(name)) for where, name in awaited))
         seen = processes_below(run.pid)
         for pid in seen:
             for name in ("cmdline", "environ"):
                 assert VALUE.encode() not in Path(f"/proc/{pid}/{name}").read_bytes(), f"{name} of process {pid}"
         held = files_with_the_secret(folder)
         run.send_signal(signal.SIGTERM)
-        output, errors = run.communicate(timeout=TIMEOUT)
+        output, errors = "".join([*printed, *lines_until(run)]), run.stderr.read()
     assert run.returncode == 128 + signal.SIGTERM, errors
     assert len(seen) >= 4, "the command, the job's process, and two workers"
     assert held == [], "during the run"

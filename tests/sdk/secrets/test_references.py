@@ -72,6 +72,18 @@ def test_a_value_that_contains_another_is_redacted_completely() -> None:
     assert redacted("it ebbsandflows") == "it ***"
 
 
+@pytest.mark.parametrize("turn", [1, 2])
+def test_a_value_is_redacted_in_no_test_but_the_one_that_registers_it(turn: int) -> None:
+    assert redacted("slack water") == "slack water"
+    conceal("slack water")
+    assert redacted("slack water") == "***"
+
+
+def test_a_password_is_redacted_up_to_the_last_at_sign() -> None:
+    assert redacted("no answer from sftp://me:y@u@host/a@b") == "no answer from sftp://***@host/a@b"
+    assert redacted("https://host:80/a?mail=me@home") == "https://host:80/a?mail=me@home"
+
+
 def test_short_values_are_not_redacted() -> None:
     conceal("sea")
     assert redacted("by the sea") == "by the sea"

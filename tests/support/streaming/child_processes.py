@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -38,6 +40,24 @@ def wait_for_exit(pids: Iterable[int]) -> None:
             assert select.select([watched], [], [], TIMEOUT)[0], f"process {pid} lives on"
         finally:
             os.close(watched)
+
+
+def lines_until(process: subprocess.Popen[str], holds: Callable[[], bool] | None = None) -> list[str]:
+    """The lines that a process prints until something holds, which is looked at after each line, or to its end."""
+    assert process.stdout is not None
+    late = threading.Timer(TIMEOUT, process.kill)
+    late.start()
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line)
+            if holds is not None and holds():
+                return lines
+    finally:
+        late.cancel()
+    if holds is None:
+        return lines
+    raise AssertionError(f"the process ended before: {''.join(lines[-20:])}{process.stderr and process.stderr.read()}")
 
 
 class EventPipe:

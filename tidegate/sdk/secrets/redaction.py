@@ -17,7 +17,7 @@ SHORTEST: Final = 4
 
 _MOST: Final = 1_000
 _HIDDEN: Final = "***"
-_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s:@]*:[^/\s@]+(?=@)")
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/\s:@?#]*:[^/\s?#]+(?=@)")
 _concealed: Final[dict[str, None]] = {}
 
 
