@@ -377,6 +377,7 @@ FAULTS: list[tuple[str, type[Files], str]] = [
     ("commits_in_any_order", NeedsOrder, "not in order"),
     ("commits_nothing", NeedsSomething, "IndexError"),
     ("commits_each_checkpoint", Replaces, "after the commit of checkpoint 2"),
+    ("commits_each_checkpoint", NamesByOrder, "after the commit of checkpoint 3"),
     ("commits_staged_files", ReadsTheLocalFile, "FileNotFoundError"),
     ("commits_staged_files", ReadsThePayload, "did not contain them"),
     ("aborts_before_prepare", AbortFailsIfRepeated, "FileExistsError"),

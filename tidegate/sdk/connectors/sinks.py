@@ -103,7 +103,9 @@ class Committable:
     """A piece of prepared output.
 
     `order` is `(task, sequence)`: the number of the writing task and the piece's number in its attempt. Sinks that
-    number their output do so in this order, not in order of arrival, so that names are the same on each replay.
+    number their output do so in this order, not in order of arrival, so that names are the same on each replay. After a
+    restart a new attempt of a task may use the same numbers in a later checkpoint, so names that are unique in a run
+    have the number of the checkpoint, too.
     `payload` is defined by the sink. It must survive JSON (numbers, strings, lists and dicts of them), because runners
     store committables in manifests that outlive processes and versions. What is too large for that, or not JSON, goes
     into `files`.
@@ -153,8 +155,8 @@ class Sink(ABC, Generic[T_contra]):
     """How a stream divides the commit of a checkpoint. "job": one call of `commit` receives the committables of all
     tasks. "task": each writing task's committables are committed by a call of their own, in the worker of that task, so
     that the work is divided among the workers. The calls for one checkpoint have the same `run` and `checkpoint` and
-    may run at the same time; the `order` of their committables tells them apart. A bounded run has one call in either
-    case."""
+    may run at the same time; the task, the first number of each committable's `order`, tells them apart. A bounded run
+    has one call in either case."""
 
     forks_safely: bool = True
     """False if the client that `attempt` or `commit` uses starts threads, or breaks in another way when its process is

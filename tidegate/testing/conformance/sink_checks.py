@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
+from tidegate.sdk.connectors.sinks import Attempt
 from tidegate.sdk.errors import shorten
 from tidegate.testing.conformance.rules import Calls, NotApplicable, broken, copied, pickled
 from tidegate.testing.conformance.writing import Round, SinkCase, Stored
@@ -19,6 +20,11 @@ from tidegate.testing.matchers import pair_up
 MODES: Final[tuple[int | None, ...]] = (None, 1)
 """The checkpoint of a commit: none in a bounded run."""
 
+_ADDS: Final = "add to what is there; a stream never replaces it"
+_UNIQUE: Final = (
+    "tell commits apart by run, checkpoint and task: a new attempt of a task counts from the start again, so orders "
+    "are not unique in a run"
+)
 _COMPLETE: Final = "make visible all that the committables stand for, and nothing else"
 _IDEMPOTENT: Final = (
     "notice that the commit has succeeded before, for example by a record of it in the same transaction"
@@ -134,21 +140,24 @@ def commits_nothing(case: SinkCase) -> None:
 
 
 def commits_each_checkpoint(case: SinkCase) -> None:
-    """In a stream an attempt goes on after `prepare`, and each commit adds what belongs to its checkpoint."""
+    """In a stream an attempt goes on after `prepare`, or a new one begins after a restart, and each commit adds what
+    belongs to its checkpoint."""
     round = case.round(1)
-    attempts = [round.attempt(task) for task in range(2)]
-    half = len(case.elements) // 2
+    attempts: list[Attempt[Any]] = []
     visible: list[object] = []
-    for checkpoint, values in enumerate((case.elements[:half], case.elements[half:]), start=1):
+    for checkpoint in (1, 2, 3):
+        if checkpoint != 2:
+            for attempt in attempts:
+                round.close(attempt)
+            attempts = [round.attempt(task) for task in range(2)]
+        values = case.elements[checkpoint - 1 :: 3]
         prepared: list[Stored] = []
         for task, attempt in enumerate(attempts):
             round.write(attempt, values[task::2])
             prepared += round.prepare(attempt)
         round.commit(prepared, checkpoint)
         visible += values
-        round.expect(
-            visible, f"after the commit of checkpoint {checkpoint}", "add to what is there; a stream never replaces it"
-        )
+        round.expect(visible, f"after the commit of checkpoint {checkpoint}", _ADDS if checkpoint < 3 else _UNIQUE)
     for attempt in attempts:
         round.close(attempt)
 
