@@ -162,7 +162,7 @@ constraints:
 	@rm -rf build/constraints
 	@$(MAKE) VENV=build/constraints PYTHON=$(or $(PYTHON),python3.11) build/constraints/bin/python
 	@echo "==> resolving all extras anew (this downloads Spark)"
-	@build/constraints/bin/python -m pip install --quiet --upgrade --editable '.[bench,demo,dev,package,remote,rocksdb,spark,zstd]'
+	@build/constraints/bin/python -m pip install --quiet --upgrade --editable '.[bench,demo,dev,http,package,remote,rocksdb,spark,zstd]'
 	@{ echo "# Exact versions of everything the extras install. Written by 'make constraints'."; \
 	   build/constraints/bin/python -m pip freeze --exclude-editable; } > build/constraints.txt
 	@mv build/constraints.txt constraints.txt

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.registry import _registry
 from pydantic import SecretBytes, SecretStr
 
 import tidegate as tg
@@ -163,3 +165,12 @@ def test_secrets_are_found_and_revealed_at_any_depth(monkeypatch: pytest.MonkeyP
     assert not has_secrets({"a": "${TIDE_A}"})
     assert revealed(options) == {"a": "a-value", "b": [1, {"c": b"tide-bytes"}], "d": None}
     assert options_of({}, [], "it") is None
+
+
+def test_a_url_of_http_needs_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    for protocol in ("http", "https"):
+        monkeypatch.delitem(_registry, protocol, raising=False)
+    monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
+    with pytest.raises(tg.BuildError, match=r"https://host/a.csv: .* needs aiohttp: pip install 'tidegate\[http\]'"):
+        _ = tg.Pipeline(options=[]) | tg.io.ReadFromText("https://host/a.csv")

@@ -19,7 +19,8 @@ from tidegate.sdk.runner import find_runner
 
 CORE: Final = ("click", "cloudpickle", "pydantic", "rich")
 EXTRAS: Final = {
-    "remote": (("fsspec",), "files on s3, gs, http and the like"),
+    "remote": (("fsspec",), "files on s3, gs and the like"),
+    "http": (("aiohttp", "fsspec"), "files on web servers"),
     "zstd": (("zstandard",), "zstd-compressed files"),
     "rocksdb": (("rocksdict",), "state larger than memory on the streaming runner"),
     "spark": (("pyspark", "pyarrow", "pandas"), "the spark runner, which also needs Java 17 or later"),
@@ -56,10 +57,12 @@ def examine() -> Iterator[str]:
     for package in CORE:
         version = _version(package)
         yield f"  {package.ljust(12)} {version or 'MISSING: pip install tidegate brings it'}"
+    listed: set[str] = set()
     for extra, (packages, about) in EXTRAS.items():
         for package in packages:
-            version = _version(package)
-            yield f"  {package.ljust(12)} {version or f'not installed; for {about}'}"
+            if package not in listed:
+                yield f"  {package.ljust(12)} {_version(package) or f'not installed; for {about}'}"
+        listed |= set(packages)
         if any(_version(package) is None for package in packages):
             yield f"  {''.ljust(12)} pip install 'tidegate[{extra}]'"
     yield ""
