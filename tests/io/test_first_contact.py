@@ -1,9 +1,12 @@
-"""What a store answers before a pipeline runs: wrong buckets, paths and credentials are refused soon, with a cure."""
+"""What a store answers before a pipeline runs: wrong buckets, paths, addresses and credentials are refused with advice,
+and a store that is slow is not."""
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,8 @@ import pytest
 
 import tidegate as tg
 from tests.support.object_store import s3_file_system
+from tests.support.servers.store_proxy import StoreProxy
+from tests.support.streaming.child_processes import TIMEOUT
 from tidegate.io import first_contact
 
 
@@ -81,20 +86,76 @@ def test_missing_credentials_are_refused_with_advice(
         type(store).clear_instance_cache()
 
 
-def test_a_store_that_does_not_answer_is_refused_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_for_some_seconds_is_no_reason_to_refuse_a_pipeline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     assert first_contact.SECONDS < 10
-    monkeypatch.setattr(first_contact, "SECONDS", 0.05)
+    monkeypatch.setattr(first_contact, "SECONDS", 0)
     answered = threading.Event()
-    with pytest.raises(tg.BuildError, match=r"s3://kept: no answer within 0.05 s: check the address of the store"):
-        first_contact.first_contact("s3://kept", answered.wait)
+    assert not first_contact.first_contact("s3://kept", answered.wait)
+    assert caplog.messages == [
+        "s3://kept: no answer within 0 s. The pipeline is run all the same, and waits for the store if it can. If this "
+        "goes on, check the address of the store (its host and port, its endpoint) and the network"
+    ]
     answered.set()
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), ConnectionResetError(104, "Connection reset by peer")], ids=repr)
+def test_a_store_that_is_busy_is_no_reason_to_refuse_a_pipeline(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise error
+
+    assert not first_contact.first_contact("x", fail)
+    assert f"{error.strerror if error.args else 'TimeoutError'}. The pipeline is run all the same" in caplog.text  # type: ignore[attr-defined]
+
+
+@contextmanager
+def s3_at(url: str) -> Iterator[None]:
+    """A context in which the store is at another URL, and an answer is waited for as long as it takes."""
+    import s3fs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_contact, "SECONDS", TIMEOUT)
+        patch.setenv("AWS_ENDPOINT_URL", url)
+        s3fs.S3FileSystem.clear_instance_cache()
+        yield
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:9", "no-such-host.invalid"])
+def test_an_address_with_no_store_is_refused_at_the_first_attempt(store: Any, host: str) -> None:
+    with s3_at(f"http://{host}"):
+        with pytest.raises(tg.BuildError, match=f"s3://kept/x.csv: .*{host}.*: check the address of the store"):
+            apply_reader(tg.ReadFromCsv, "s3://kept/x.csv")
+        with pytest.raises(tg.BuildError, match=f"can't write to s3://kept/out: .*{host}.*: check the address"):
+            apply_writer(tg.WriteToCsv, "s3://kept/out/part")
+
+
+def test_pipelines_with_a_store_that_answers_503_are_built_and_say_so(
+    store: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    proxy = StoreProxy(9)
+    proxy.fail("answers 503")
+    try:
+        with s3_at(f"http://127.0.0.1:{proxy.port}"):
+            for read in (tg.ReadFromCsv, tg.ReadFromParquet, tg.io.ReadFromText, tg.io.MatchFiles):
+                apply_reader(read, "s3://kept/x.csv")
+            apply_writer(tg.WriteToCsv, "s3://kept/out/part")
+    finally:
+        proxy.close()
+    assert [message.partition(": ")[0] for message in caplog.messages] == [
+        *["s3://kept/x.csv"] * 4,
+        "can't write to s3://kept/out",
+    ]
 
 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
         (ConnectionRefusedError(111, "Connection refused"), "x: Connection refused: check the address of the store"),
-        (TimeoutError(), "x: TimeoutError: check the address of the store"),
+        (socket.gaierror(-2, "Name or service not known"), "x: Name or service not known: check the address of the"),
         (PermissionError("Forbidden"), "x: PermissionError: Forbidden: check the credentials"),
         (ValueError("Invalid endpoint: nowhere"), "x: ValueError: Invalid endpoint: nowhere"),
     ],

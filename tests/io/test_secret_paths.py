@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
+import traceback
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.utils import infer_storage_options
 
 import tidegate as tg
 
@@ -104,3 +109,109 @@ def test_a_followed_folder_is_found_by_the_secret_of_the_moment(tmp_path: Path) 
     for id, name in ((flood, "a.txt"), (ebb, "b.txt")):
         assert id.startswith(f"memory:///${{file:{token}}}/in/{name}@")
     assert not {"flood-1", "ebb-22"} & set(json.dumps(enumerator.state()).split("/"))
+
+
+PASSWORD = "quay-and-mooring"
+
+
+class Harbour(MemoryFileSystem):
+    """A file system of hosts that ask for a password, whose paths lack the host, as those of SFTP and FTP do."""
+
+    protocol = "harbour"
+    hosts: dict[str, dict[str, Any]] = {}  # noqa: RUF012
+
+    def __init__(self, host: str = "", username: str = "", password: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        if (username, password) != ("pilot", PASSWORD):
+            raise PermissionError(f"{username} with {password} is not let in")
+        self.store = self.hosts.setdefault(host, {})
+        self.pseudo_dirs = [""]
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return str(super()._strip_protocol(infer_storage_options(path)["path"]))
+
+    @staticmethod
+    def _get_kwargs_from_urls(path: str) -> dict[str, Any]:
+        return {name: value for name, value in infer_storage_options(path).items() if name not in ("path", "protocol")}
+
+
+@pytest.fixture
+def harbour(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A URL with references, up to the host, of the hosts `east` and `west`."""
+    monkeypatch.setenv("PILOT", "pilot")
+    monkeypatch.setenv("QUAY", PASSWORD)
+    fsspec.register_implementation("harbour", Harbour, clobber=True)
+    for host in ("east", "west"):
+        Harbour(host, "pilot", PASSWORD).pipe("/in/a.txt", f"{host}\n".encode())
+    yield "harbour://${PILOT}:${QUAY}@"
+    Harbour.hosts.clear()
+    Harbour.clear_instance_cache()
+
+
+def test_files_of_several_hosts_are_matched_and_read_by_urls_with_references(harbour: str) -> None:
+    p = tg.Pipeline(options=[])
+    found = p | tg.io.MatchFiles([f"{harbour}{host}/in/*.txt" for host in ("east", "west")])
+    texts = found | tg.io.ReadMatches() | tg.Map(lambda file: (file.path, file.read_utf8()))
+    assert PASSWORD.encode() not in pickle.dumps(p.sealed())
+    assert sorted(texts.collect()) == [(f"{harbour}{host}/in/a.txt", f"{host}\n") for host in ("east", "west")]
+
+
+@pytest.mark.parametrize("read", [tg.io.MatchFiles, tg.io.ReadFromText])
+def test_splits_and_states_of_followed_files_of_a_host_have_references(harbour: str, read: Any) -> None:
+    pattern = f"{harbour}east/in/*.txt"
+    for follow in ({}, {"follow": True, "min_age": 0}):
+        transform = read(pattern, **follow)
+        source = getattr(transform, "source", None) or transform.read.source
+        enumerator = source.enumerator()
+        if enumerator is None:
+            (split,) = source.splits(1)
+        else:
+            (split,) = (each for _ in range(2) for each in enumerator.discover(9).splits)
+        stored = repr((split, None if enumerator is None else enumerator.state()))
+        assert f"{harbour}east/in/a.txt" in stored
+        assert PASSWORD not in stored
+        assert len(source.reader(split).read(9).block.values) == 1
+
+
+@pytest.mark.parametrize(
+    "apply",
+    [
+        lambda p, url: p | tg.io.ReadFromText(f"{url}/in/*"),
+        lambda p, url: p | tg.io.MatchFiles(f"{url}/in/*"),
+        lambda p, url: p | tg.Create(["a"]) | tg.io.WriteToText(f"{url}/out"),
+        lambda p, url: p | tg.ReadFromDelta(f"{url}/table"),
+        lambda p, url: p | tg.Create([tg.Row(n=1)]) | tg.WriteToDelta(f"{url}/table", {"n": int}),
+    ],
+)
+def test_a_url_with_a_password_as_plain_text_is_refused(harbour: str, apply: Any) -> None:
+    with pytest.raises(tg.BuildError, match=r"has a password as plain text.* as in \$\{PASSWORD\}") as caught:
+        apply(tg.Pipeline(options=[]), f"harbour://pilot:{PASSWORD}@east")
+    assert PASSWORD not in str(caught.value)
+
+
+@pytest.mark.parametrize("read", [tg.io.MatchAll, tg.io.ReadMatches, tg.io.ReadAllFromText])
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_an_element_with_a_password_fails_the_run_and_is_not_shown(
+    harbour: str, read: Any, runner: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    p = tg.Pipeline(runner)
+    _ = p | tg.Create([f"harbour://pilot:{PASSWORD}@east/in/*"]) | read() | tg.Map(print)
+    with pytest.raises(Exception, match="has a password as plain text") as caught:
+        p.run().wait_until_finish()
+    assert PASSWORD not in "".join(traceback.format_exception(caught.value)) + "".join(capfd.readouterr())
+
+
+def test_a_wrong_password_is_not_shown_by_the_error(harbour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUAY", "wharf-and-anchor")
+    with pytest.raises(tg.BuildError, match=r"\*\*\* is not let in: check the credentials") as caught:
+        _ = tg.Pipeline(options=[]) | tg.io.MatchFiles(f"{harbour}east/in/*")
+    assert "wharf-and-anchor" not in str(caught.value)
+
+
+def test_the_name_of_a_file_is_no_reference_to_a_secret(harbour: str) -> None:
+    Harbour("east", "pilot", PASSWORD).pipe("/in/${QUAY}.txt", b"none\n")
+    p = tg.Pipeline(options=[])
+    read = p | tg.io.MatchFiles(f"{harbour}east/in/$*") | tg.io.ReadMatches()
+    texts = read | tg.Map(lambda file: (file.path, file.read_utf8()))
+    assert texts.collect() == [(f"{harbour}east/in/$${{QUAY}}.txt", "none\n")]

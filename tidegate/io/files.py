@@ -11,11 +11,12 @@ from __future__ import annotations
 import datetime
 import io
 import os
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
-from tidegate.io.secret_paths import NO_SECRETS, SecretPaths
+from tidegate.io.secret_paths import NO_SECRETS, SecretPaths, check_has_no_password, root_of
 from tidegate.io.storage_options import StorageOptions, revealed
 from tidegate.sdk.errors import BuildError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
@@ -24,7 +25,8 @@ from tidegate.sdk.secrets.references import resolved_with_values
 WORK_PREFIX: Final = ".tidegate-"
 """The prefix of folders with unfinished output. Patterns don't match files in them."""
 
-_MAGIC: Final = frozenset("*?[")
+MAGIC: Final = frozenset("*?[")
+"""The characters that make a path a pattern."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,31 +131,40 @@ def store_of(path: str, options: StorageOptions | None = None) -> tuple[Store, s
     """The store of a path or pattern, and the path within it. `options` are passed to the file system of fsspec.
 
     The URL and the options may refer to secrets, as in `sftp://${USER}:${PASSWORD}@host/folder`: they are resolved
-    here, in each process that opens a store, and again each time; paths don't contain them (`secret_paths.py`). Raises
-    BuildError if fsspec, or its driver for the protocol, is not installed; RunError for a secret that this process
-    can't resolve.
+    here, in each process that opens a store, and again each time; paths don't contain them (`secret_paths.py`).
+
+    Raises BuildError for a password as plain text, or if fsspec, or its driver for the protocol, is not installed;
+    RunError for a secret that this process can't resolve.
     """
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
     if "://" not in path and "::" not in path:
         return Local(), os.path.expanduser(path)
-    path, values = resolved_with_values(path)
+    check_has_no_password(path)
+    url, values = resolved_with_values(path)
     try:
         import fsspec
     except ImportError:
-        raise BuildError(
-            f"{redacted(path)}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'"
-        ) from None
+        raise BuildError(f"{path}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'") from None
     try:
-        fs, path_in_store = fsspec.url_to_fs(path, **revealed(options))
+        fs, path_in_store = fsspec.url_to_fs(url, **revealed(options))
     except ImportError as error:
-        raise BuildError(f"{redacted(path)}: {error}") from error
+        raise BuildError(f"{path}: {_what_to_install(path) or redacted(str(error))}") from error
     except ValueError as error:
-        raise BuildError(f"{redacted(path)}: {error}; a local path has no '://'") from error
+        raise BuildError(f"{path}: {redacted(str(error))}; a local path has no '://'") from error
     except TypeError as error:
-        raise BuildError(f"{redacted(path)}: storage_options don't suit this file system: {error}") from error
+        raise BuildError(f"{path}: storage_options don't suit this file system: {redacted(str(error))}") from error
     secrets = SecretPaths.of(values)
-    return Remote(fs, secrets), secrets.hidden(path_in_store)
+    return Remote(fs, secrets, root_of(path, secrets.written(path_in_store))), secrets.hidden(path_in_store)
+
+
+def _what_to_install(url: str) -> str:
+    """What is missing for a URL, if that is an extra."""
+    from importlib.util import find_spec
+
+    if re.search(r"(?:^|::)https?://", url) and find_spec("aiohttp") is None:
+        return "reading over HTTP needs aiohttp: pip install 'tidegate[http]'"
+    return ""
 
 
 def folder_of(path: str) -> str:
@@ -174,7 +185,7 @@ def match(pattern: str, options: StorageOptions | None = None) -> list[FileInfo]
     exact = store.find(path)
     if exact is not None:
         return [exact]
-    if not _MAGIC & set(path):
+    if not MAGIC & set(path):
         return []
     wants_work = WORK_PREFIX in path
     files = [file for file in store.glob(path) if wants_work or f"/{WORK_PREFIX}" not in f"/{file.path}"]
@@ -183,46 +194,7 @@ def match(pattern: str, options: StorageOptions | None = None) -> list[FileInfo]
 
 def is_pattern(path: str, options: StorageOptions | None = None) -> bool:
     """Whether a path can match several files."""
-    return bool(_MAGIC & set(store_of(path, options)[1]))
-
-
-def has_folder(pattern: str, options: StorageOptions | None = None) -> bool:
-    """Whether the folder exists in which a pattern looks for files."""
-    store, path = store_of(pattern, options)
-    return store.names(_divided(path)[0]) is not None
-
-
-def _divided(pattern: str) -> tuple[str, list[str]]:
-    """The folder of a pattern up to its first `*`, `?` or `[`, and the parts behind it."""
-    parts = pattern.split("/")
-    magic = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
-    return "/".join(parts[:magic]) or ("/" if pattern.startswith("/") else ""), parts[magic:]
-
-
-def explain_no_match(pattern: str, options: StorageOptions | None = None) -> str:
-    """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
-    store, path = store_of(pattern, options)
-    folder, (wanted, *rest) = _divided(path)
-    shown = store.url(folder) if folder else f"{os.getcwd()} (the current folder)"
-    names = store.names(folder)
-    if names is None:
-        return f"there is no folder {shown}"
-    if not rest and wanted in names:
-        return f"it is a folder: for the files in it, say {join(pattern.rstrip('/'), '*')}"
-    names = [name for name in names if not name.startswith(".")]
-    import difflib
-
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.7)  # at 0.6, a common suffix is enough
-    match len(names):
-        case 0:
-            has = ", which is empty"
-        case _ if near:
-            has = f"; there is {', '.join(near)}"
-        case 1:
-            has = "; the only name in it is not similar"
-        case several:
-            has = f"; none of the {several} names in it is similar"
-    return f"looked in {shown}{has}"
+    return bool(MAGIC & set(store_of(path, options)[1]))
 
 
 class Local(Store):
@@ -314,12 +286,17 @@ class Local(Store):
 
 
 class Remote(Store):
-    """A file system of fsspec."""
+    """A file system of fsspec. `root` is what authors write before its paths, if fsspec can't say it (`root_of`)."""
 
-    def __init__(self, fs: Any, secrets: SecretPaths = NO_SECRETS) -> None:
+    def __init__(self, fs: Any, secrets: SecretPaths = NO_SECRETS, root: str | None = None) -> None:
         self.fs = fs
         self._secrets = secrets
+        self._root = root
         self.forks_safely = not getattr(fs, "async_impl", False)  # fsspec runs asynchronous clients in a thread
+
+    def through(self, fs: Any) -> Remote:
+        """The same store through another client."""
+        return Remote(fs, self._secrets, self._root)
 
     def find(self, path: str) -> FileInfo | None:
         path = self._secrets.revealed(path)
@@ -401,6 +378,8 @@ class Remote(Store):
         """No check: only a write would show a missing permission."""
 
     def url(self, path: str) -> str:
+        if self._root is not None:
+            return f"{self._root}/{self._secrets.written(path).lstrip('/')}"
         return self._secrets.written(str(self.fs.unstrip_protocol(self._secrets.revealed(path))))
 
     def _info(self, path: str, info: dict[str, Any]) -> FileInfo:

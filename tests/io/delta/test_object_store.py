@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from tests.io.delta.test_writing import by_id, prepared, sink_of
 from tests.support.delta_tables import VISITS, append, rows_of
 from tests.support.object_store import s3_bucket
 from tests.support.record_files import elements_of, visits
+from tests.support.servers.store_proxy import StoreProxy
+from tidegate.io.delta import writing
 
 LACKS = [name for name in ("moto", "flask") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs moto[server]: {', '.join(LACKS)} not installed")
@@ -90,6 +93,25 @@ def test_a_wrong_place_is_refused_within_seconds_when_the_pipeline_is_built(
     with pytest.raises(tg.BuildError, match=words):
         _ = tg.Pipeline() | tg.ReadFromDelta(place, storage_options=options)
     assert time.monotonic() - begun < 10
+
+
+def test_a_store_that_is_busy_at_the_first_contact_is_reported_and_waited_for(
+    bucket: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(f"{bucket}/busy", visits(2), VISITS, storage_options=OPTIONS)
+    reported: list[str] = []
+    proxy = StoreProxy(int(os.environ["AWS_ENDPOINT_URL"].rpartition(":")[2]))
+    options = {**OPTIONS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{proxy.port}"}
+    proxy.fail("answers 503")
+    try:
+        p = tg.Pipeline()
+        rows = p | tg.ReadFromDelta(f"{bucket}/busy", as_=dict, storage_options=options)
+        assert "503 Service Unavailable. The pipeline is run all the same" in caplog.text
+        monkeypatch.setattr(writing, "report_slow", lambda problem: (reported.append(problem), proxy.recover()))
+        _ = rows | tg.WriteToDelta(f"{bucket}/busy", storage_options=options)
+    finally:
+        proxy.close()
+    assert len(reported) == 1
 
 
 def test_secrets_are_resolved_where_the_table_is_opened_and_are_not_in_the_pipeline(

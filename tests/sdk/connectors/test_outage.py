@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.sdk.connectors.outage import is_outage
+from tidegate.sdk.connectors.outage import is_outage, is_refused
 from tidegate.sdk.errors import ReadError, UserCodeError
 
 
@@ -26,6 +26,18 @@ class ClientResponseError(Exception):
         self.status = status
 
 
+def failed_request(*words: str) -> OSError:
+    """An error of object_store, the client in deltalake, as it decorates its lines."""
+    first = ("Error performing PUT http://localhost:1/bucket/x in 10.1s, after 9 retries, max_retries", "10")
+    lines = (*first, f"retry_timeout 10s - {words[0]}", *words[1:])
+    return OSError("Kernel error -> Generic S3 error\n" + "\n".join(f"    \x1b[31m↳\x1b[0m {line}" for line in lines))
+
+
+NO_ANSWER = ("HTTP error", "error sending request")
+BAD_ANSWER = "Server returned non-2xx status code"
+REFUSED = failed_request(*NO_ANSWER, "client error (Connect)", "tcp connect error", "Connection refused (os error 111)")
+
+
 def caused_by(error: BaseException) -> ReadError:
     caused = ReadError("a.parquet: can't be read")
     caused.__cause__ = error
@@ -41,6 +53,9 @@ def caused_by(error: BaseException) -> ReadError:
         socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution"),
         ClientError(503),
         ClientResponseError(429),
+        REFUSED,
+        failed_request(*NO_ANSWER, "operation timed out"),
+        failed_request(BAD_ANSWER, "503 Service Unavailable"),
         type("EndpointConnectionError", (Exception,), {})(),
         type("ReadTimeoutError", (type("HTTPClientError", (Exception,), {}),), {})(),
     ],
@@ -60,6 +75,8 @@ def test_a_system_that_is_away_is_recognised_in_an_error_and_in_its_causes(error
         ValueError("not a number"),
         ClientError(403),
         ClientResponseError(404),
+        failed_request(BAD_ANSWER, "403 Forbidden"),
+        failed_request("HTTP error", "builder error", "URL scheme is not allowed"),
     ],
     ids=repr,
 )
@@ -76,3 +93,24 @@ def test_an_error_that_the_author_s_code_raised_on_an_element_is_no_outage() -> 
 
     assert not is_outage(raised("7"))
     assert is_outage(raised(None))
+
+
+def test_an_address_where_nothing_answers_is_told_from_a_system_that_is_slow() -> None:
+    refusals = [
+        ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"),
+        OSError(errno.EHOSTUNREACH, "No route to host"),
+        socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+        type("ClientConnectorDNSError", (Exception,), {})(),
+        REFUSED,
+    ]
+    assert all(is_refused(error) and is_refused(caused_by(error)) for error in refusals)
+    slow = [
+        TimeoutError(),
+        ConnectionResetError(errno.ECONNRESET, "reset"),
+        ClientError(503),
+        ClientError(403),
+        failed_request(*NO_ANSWER, "operation timed out"),
+        failed_request(*NO_ANSWER, "client error (Connect)", "operation timed out"),
+        failed_request(BAD_ANSWER, "503 Service Unavailable"),
+    ]
+    assert not any(is_refused(caused_by(error)) for error in slow)

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
-from tidegate.io.delta.location import Location
+from tidegate.io.delta.location import PATIENCE, Location
+from tidegate.sdk.connectors.outage import is_outage, is_refused
 from tidegate.sdk.errors import BuildError, ReadError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
 
@@ -92,12 +93,18 @@ def _panic(text: str) -> str:
     return text
 
 
-def open_table(location: Location, version: int | None = None, options: Mapping[str, str] | None = None) -> Any:
-    """The `DeltaTable` at a version, or as it is now. Raises ReadError, NoTable if there is none."""
+def is_slow(error: ReadError) -> bool:
+    """Whether an error of the first contact says that the store is slow or busy, rather than that nothing is there."""
+    return is_outage(error) and not is_refused(error)
+
+
+def open_table(location: Location, version: int | None = None, defaults: Mapping[str, str] = PATIENCE) -> Any:
+    """The `DeltaTable` at a version, or as it is now; `defaults` as in `Location.client_options`. Raises ReadError,
+    NoTable if there is none."""
     import deltalake
 
     with client_errors(location, "can't be read"):
-        given = {**(options or {}), **location.client_options()}
+        given = location.client_options(defaults)
         try:
             return deltalake.DeltaTable(location.client_url, version=version, storage_options=given)
         except (deltalake.exceptions.DeltaError, deltalake.exceptions.TableNotFoundError) as error:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
+from tidegate.io.secret_paths import check_has_no_password
 from tidegate.io.storage_options import options_of, revealed
 from tidegate.sdk.errors import BuildError, RunError, shorten
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.secrets.references import resolved
 from tidegate.sdk.secrets.registry import is_secret
+
+PATIENCE: Final[Mapping[str, str]] = {"retry_timeout": "10s"}
+"""Options of a running job. The client would try again for three minutes in which nobody knows why nothing happens; an
+error restarts a stream, which says so, and goes on for as long as the store is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Location:
             url = url.removeprefix("file://")
         if url.startswith("memory:"):
             raise BuildError(f"{of}: {url} exists only in one process, so workers can't reach it: use a folder")
+        check_has_no_password(url)
         options = tuple((options_of(storage_options, [url], of) or {}).items())
         for name, value in options:
             if not (isinstance(value, str) or is_secret(value)):
@@ -59,9 +65,14 @@ class Location:
         """The table as the client takes it: a local path is absolute."""
         return os.path.abspath(os.path.expanduser(self.url)) if self.is_local else resolved(self.url)
 
-    def client_options(self) -> dict[str, str]:
-        """The client's options, with the values of secrets. RunError for a secret that this process can't resolve."""
-        return revealed(dict(self.options))
+    def client_options(self, defaults: Mapping[str, str] = PATIENCE) -> dict[str, str]:
+        """The client's options, with the values of secrets; `defaults` are those for stores that are reached by URL, if
+        the author gives no others. RunError for a secret that this process can't resolve."""
+        given = revealed(dict(self.options))
+        if self.is_local:
+            return given
+        named = {name.lower() for name in given}
+        return {**{name: value for name, value in defaults.items() if name not in named}, **given}
 
     def resolves_here(self) -> bool:
         """Whether this process knows all secrets. Workers may know some that the author's machine doesn't. Raises

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.io import files
-from tidegate.io.delta.client import QUICK, check_readable, client_errors, need_deltalake, open_table
+from tidegate.io.delta.client import QUICK, check_readable, client_errors, is_slow, need_deltalake, open_table
 from tidegate.io.delta.data_files import DataFileFormat, TableFile, TablePart, may_hold
 from tidegate.io.delta.following import FollowedTable, FollowTable
-from tidegate.io.delta.location import Location
+from tidegate.io.delta.location import PATIENCE, Location
 from tidegate.io.delta.log import DataFile, Log
 from tidegate.io.delta.snapshot import Snapshot, TableColumns, columns_of, snapshot_of
 from tidegate.io.delta.store import store_of
@@ -23,6 +23,7 @@ from tidegate.io.file_source.format import Reading
 from tidegate.io.file_source.opened import FilePart, OpenedFile
 from tidegate.io.file_source.reader import FileParts, FileReader
 from tidegate.io.file_source.record_files import packed
+from tidegate.io.first_contact import report_slow
 from tidegate.io.records.predicate import mask_of
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.projection import Selection, project
@@ -74,6 +75,9 @@ class DeltaSource(Source[Any]):
             table = self._open(QUICK)
             self._check_columns(table)
         except ReadError as error:
+            if is_slow(error):
+                report_slow(str(error))
+                return
             raise BuildError(f"{self.of}: {error}") from error
 
     def local_files(self) -> Sequence[str]:
@@ -148,11 +152,11 @@ class DeltaSource(Source[Any]):
         if not sizes:
             yield whole, file.size
 
-    def _open(self, options: Mapping[str, str] | None = None) -> Any:
+    def _open(self, defaults: Mapping[str, str] = PATIENCE) -> Any:
         """The `DeltaTable` at the version that the author asked for."""
         if self.as_of is None:
-            return open_table(self.location, self.version, options)
-        table = open_table(self.location, None, options)
+            return open_table(self.location, self.version, defaults)
+        table = open_table(self.location, None, defaults)
         with client_errors(self.location, f"has no version of {self.as_of.isoformat()}"):
             table.load_as_version(self.as_of)
         first = Log(self.location).version(table.version())

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tidegate.io.delta.client import QUICK, NoTable, need_deltalake, open_table
+from tidegate.io.delta.client import QUICK, NoTable, is_slow, need_deltalake, open_table
 from tidegate.io.delta.location import Location
 from tidegate.io.delta.sink import DeltaSink
 from tidegate.io.delta.snapshot import columns_of
 from tidegate.io.delta.table_schema import check_fits_table, check_writable, new_columns
+from tidegate.io.first_contact import report_slow
 from tidegate.io.formats.writing.transforms import partition_columns, schema_of_element_type
 from tidegate.io.records.projection import check_zone
 from tidegate.io.records.schema import RecordSchema, SchemaLike, schema_of
@@ -106,7 +107,7 @@ def _columns(sink: DeltaSink, given: RecordSchema | None, partition_by: tuple[st
         why = "this process can't read the table, because it lacks the secrets of storage_options"
         return _new(sink, given, partition_by, why)
     try:
-        table = open_table(location, None, QUICK)
+        table = _table(location)
         check_writable(location, table, sink.mode)
         columns = columns_of(location, table)
         schema = columns.schema
@@ -124,6 +125,17 @@ def _columns(sink: DeltaSink, given: RecordSchema | None, partition_by: tuple[st
             f"{', '.join(columns.partition) or 'nothing'}: leave it out for a table that exists"
         )
     return _Columns(schema, columns.partition)
+
+
+def _table(location: Location) -> Any:
+    """The `DeltaTable`; if the first contact shows that its store is slow, with the patience of the client."""
+    try:
+        return open_table(location, None, QUICK)
+    except ReadError as error:
+        if not is_slow(error):
+            raise
+        report_slow(str(error))
+        return open_table(location, None, {})
 
 
 def _new(sink: DeltaSink, given: RecordSchema | None, partition_by: tuple[str, ...], why: str) -> _Columns:

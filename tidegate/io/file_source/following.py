@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.io import files
-from tidegate.io.file_source.listing import Found, matching
+from tidegate.io.file_source.listing import Found, explain_no_match, has_folder, matching
 from tidegate.io.file_source.opened import FileChanged
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Discovery, Position, Split, SplitEnumerator
@@ -258,9 +258,9 @@ def check_followed(patterns: Sequence[str], of: str, allow_empty: bool, options:
                 f"{of}: follow=True reads the files that appear in a folder, and {pattern!r} names one file. Write a "
                 f"pattern, such as {files.join(pattern.rstrip('/'), '*')!r}; tg.io.TailFile follows a file that grows"
             )
-        if not allow_empty and not files.has_folder(pattern, options):
+        if not allow_empty and not has_folder(pattern, options):
             raise BuildError(
-                f"{of}: {files.explain_no_match(pattern, options)}, so no file can appear that matches {pattern!r}. "
+                f"{of}: {explain_no_match(pattern, options)}, so no file can appear that matches {pattern!r}. "
                 "If the folder may be created later, set allow_empty=True"
             )
 

@@ -9,7 +9,8 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.io import files
 from tidegate.io.storage_options import StorageOptions
-from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.errors import BuildError, TidegateError, shorten
+from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.time import Timestamp
 
 Path: TypeAlias = str | os.PathLike[str]
@@ -72,11 +73,13 @@ def matching(
     for pattern in patterns:
         try:
             matched = files.match(pattern, options)
-        except OSError as problem:
-            raise error(f"{pattern}: {files.describe(problem)}") from problem
+        except TidegateError:
+            raise
+        except Exception as problem:  # file systems of fsspec raise errors of their own
+            raise error(redacted(f"{pattern}: {files.describe(problem)}")) from problem
         if not matched and not allow_empty:
             raise error(
-                f"no file matches {pattern!r}: {files.explain_no_match(pattern, options)}. "
+                f"no file matches {pattern!r}: {explain_no_match(pattern, options)}. "
                 "If there may be no such file, set allow_empty=True"
             )
         store, _ = files.store_of(pattern, options)
@@ -84,3 +87,42 @@ def matching(
             file = Found(pattern, store.url(info.path), info)
             found.setdefault(file.url, file)
     return list(found.values())
+
+
+def has_folder(pattern: str, options: StorageOptions | None = None) -> bool:
+    """Whether the folder exists in which a pattern looks for files."""
+    store, path = files.store_of(pattern, options)
+    return store.names(_divided(path)[0]) is not None
+
+
+def _divided(pattern: str) -> tuple[str, list[str]]:
+    """The folder of a pattern up to its first `*`, `?` or `[`, and the parts behind it."""
+    parts = pattern.split("/")
+    magic = next((i for i, part in enumerate(parts) if files.MAGIC & set(part)), len(parts) - 1)
+    return "/".join(parts[:magic]) or ("/" if pattern.startswith("/") else ""), parts[magic:]
+
+
+def explain_no_match(pattern: str, options: StorageOptions | None = None) -> str:
+    """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
+    store, path = files.store_of(pattern, options)
+    folder, (wanted, *rest) = _divided(path)
+    shown = store.url(folder) if folder else f"{os.getcwd()} (the current folder)"
+    names = store.names(folder)
+    if names is None:
+        return f"there is no folder {shown}"
+    if not rest and wanted in names:
+        return f"it is a folder: for the files in it, say {files.join(pattern.rstrip('/'), '*')}"
+    names = [name for name in names if not name.startswith(".")]
+    import difflib
+
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.7)  # at 0.6, a common suffix is enough
+    match len(names):
+        case 0:
+            has = ", which is empty"
+        case _ if near:
+            has = f"; there is {', '.join(near)}"
+        case 1:
+            has = "; the only name in it is not similar"
+        case several:
+            has = f"; none of the {several} names in it is similar"
+    return f"looked in {shown}{has}"

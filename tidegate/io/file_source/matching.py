@@ -237,7 +237,8 @@ class MatchSource(Source[FileMetadata]):
         return FileMetadata
 
     def check(self) -> None:
-        check_readable(self.patterns, self.storage_options)
+        if not check_readable(self.patterns, self.storage_options):
+            return
         if self.follow is not None:
             check_followed(self.patterns, "MatchFiles", self.allow_empty, self.storage_options)
         else:

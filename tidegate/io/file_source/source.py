@@ -80,7 +80,8 @@ class FileSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options()
-        check_readable(self.patterns, self.storage_options)
+        if not check_readable(self.patterns, self.storage_options):
+            return
         if self.follow is not None:
             check_followed(self.patterns, self.of, self.allow_empty, self.storage_options)
         found = matching(self.patterns, self.allow_empty or not self.bounded, BuildError, self.storage_options)

@@ -108,7 +108,8 @@ class TextSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options("ReadFromText")
-        check_readable(self.patterns, self.storage_options)
+        if not check_readable(self.patterns, self.storage_options):
+            return
         if self.follow is not None:
             check_followed(self.patterns, "ReadFromText", self.allow_empty, self.storage_options)
             return

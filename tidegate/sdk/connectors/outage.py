@@ -1,12 +1,14 @@
 """Recognises errors of connectors which mean that a remote system is unreachable; restarts then go on until it is back.
 
-Clients of object stores raise exceptions of their own, which are recognised by name and status, so that none of them is
-imported here.
+Clients of object stores raise exceptions of their own, which are recognised by name, status or text, so that none of
+them is imported here.
 """
 
 from __future__ import annotations
 
 import errno
+import re
+import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -24,6 +26,18 @@ def is_outage(error: BaseException) -> bool:
     if getattr(error, "element", None) is not None:
         return False
     return any(map(_says_unreachable, _causes(error)))
+
+
+def is_refused(error: BaseException) -> bool:
+    """Whether nothing answers at an address, by what the error or one of its causes says: connections are refused, the
+    host is unknown or can't be reached, or it doesn't speak TLS. A system that is slow or busy is not meant.
+
+    >>> is_refused(ConnectionRefusedError(111, "Connection refused"))
+    True
+    >>> is_refused(TimeoutError())
+    False
+    """
+    return any(map(_says_refused, _causes(error)))
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -46,6 +60,16 @@ def _says_unreachable(error: BaseException) -> bool:
     return _status(error) in _STATUSES
 
 
+def _says_refused(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionRefusedError, socket.gaierror)):
+        return True
+    if isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return True
+    if any(kind.__name__ in _REFUSALS for kind in type(error).__mro__):
+        return True
+    return _NOT_CONNECTED.search(_failed_request(error)) is not None
+
+
 def _status(error: Any) -> int | None:
     """The HTTP status of a client's error."""
     response = getattr(error, "response", None)
@@ -54,7 +78,19 @@ def _status(error: Any) -> int | None:
     for name in ("status_code", "status", "code"):
         if type(found := getattr(error, name, None)) is int:
             return found
-    return None
+    if not (text := _failed_request(error)):
+        return None
+    answer = _ANSWER.search(text)
+    return 503 if answer is None else int(answer["status"])
+
+
+def _failed_request(error: BaseException) -> str:
+    """What object_store, the client in deltalake, says of a request that had no answer, or a bad one, in one line."""
+    text = str(error)
+    if "Error performing " not in text:
+        return ""
+    found = _REQUEST.search(" ".join(_DECORATION.sub("", text).split()))
+    return "" if found is None else found[0]
 
 
 _NETWORK: Final = frozenset(
@@ -63,6 +99,7 @@ _NETWORK: Final = frozenset(
 _CLIENTS: Final = frozenset(
     {
         "gaierror",  # socket: names can't be resolved
+        "ConnectTimeoutError",  # botocore
         "EndpointConnectionError",  # botocore
         "HTTPClientError",  # botocore: timeouts and closed connections
         "ClientConnectionError",  # aiohttp
@@ -73,4 +110,12 @@ _CLIENTS: Final = frozenset(
     }
 )
 """Names of classes of errors in connections."""
+_REFUSALS: Final = frozenset({"ClientConnectorDNSError", "ClientSSLError", "NoValidConnectionsError"})
+"""Names of classes of errors of aiohttp and paramiko."""
+_DECORATION: Final = re.compile("\x1b\\[[0-9]*m|↳")
+_REQUEST: Final = re.compile(
+    r"Error performing [A-Z]+ \S+ in .* - (?:HTTP error:? (?!builder)|Server returned non-2xx).*"
+)
+_ANSWER: Final = re.compile(r"Server returned non-2xx status code:? (?P<status>\d+)")
+_NOT_CONNECTED: Final = re.compile(r"client error \(Connect\)(?!.*(?:timed out|elapsed))")
 _STATUSES: Final = frozenset({408, 429, 500, 502, 503, 504})
