@@ -1,7 +1,7 @@
 """Writes the tree of the package into a page: `python docs/generate_tree.py docs/architecture.md`.
 
 Every folder and module of `tidegate/` is listed with the first sentence of its docstring, between two comments that
-mark the place. `make tree` runs it, and tests/test_repository.py compares the paths.
+mark the place. `make tree` runs it; tests/test_repository.py compares the paths, and refuses long sentences.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent.parent / "tidegate"
 BEGIN, END = "<!-- tree: written by `make tree` -->\n\n", "<!-- end of tree -->"
-WIDTH = 120
+LONGEST_SENTENCE = 113
+"""The characters of a sentence, without its period, that fit in a docstring of one line."""
 
 
-def phrase(path: Path) -> str:
+def first_sentence(path: Path) -> str:
     """The first sentence of a module's docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     summary = " ".join(docstring.partition("\n\n")[0].split())
@@ -25,32 +26,27 @@ def phrase(path: Path) -> str:
 
 
 def rows(folder: Path, indent: str = "") -> Iterator[tuple[str, str]]:
-    """A folder, then its subfolders and its modules: the path's last part, indented, and a phrase."""
-    yield f"{indent}{folder.name}/", phrase(folder / "__init__.py")
+    """A folder, then its subfolders and its modules: the path's last part, indented, and the sentence."""
+    yield f"{indent}{folder.name}/", first_sentence(folder / "__init__.py")
     inside = sorted(folder.iterdir())
     for sub in inside:
         if (sub / "__init__.py").is_file():
             yield from rows(sub, indent + "  ")
     for module in inside:
         if module.suffix == ".py" and module.name != "__init__.py":
-            yield f"{indent}  {module.name}", phrase(module)
+            yield f"{indent}  {module.name}", first_sentence(module)
 
 
 def tree() -> str:
     """The tree as an indented block of Markdown."""
     listed = list(rows(PACKAGE))
     column = max(len(name) for name, _ in listed) + 2
-    return "".join(
-        f"    {name.ljust(column)}{shorten(said, WIDTH - column - 4)}".rstrip() + "\n" for name, said in listed
-    )
+    return "".join(f"    {name.ljust(column)}{sentence}".rstrip() + "\n" for name, sentence in listed)
 
 
-def shorten(said: str, width: int) -> str:
-    """A sentence that fits: its first thought, if that says something, or as many words as there is room for."""
-    if len(said) <= width:
-        return said
-    first = re.split(r"[:;]\s", said, maxsplit=1)[0]
-    return first if width / 2 < len(first) <= width else said[: width - 1].rpartition(" ")[0].rstrip(",:;") + "…"
+def too_long() -> list[str]:
+    """The sentences that the tree has no room for, each after the name of its module."""
+    return [f"{name.strip()}: {sentence}" for name, sentence in rows(PACKAGE) if len(sentence) > LONGEST_SENTENCE]
 
 
 def paths_in(page: str) -> set[str]:

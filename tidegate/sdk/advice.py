@@ -1,5 +1,4 @@
-"""Advice for common mistakes: calling methods that collections have in other libraries, and writing functions or
-objects after `|` that are not steps."""
+"""Advice for common mistakes: methods that collections have in other libraries, objects after `|` that are no steps."""
 
 from __future__ import annotations
 

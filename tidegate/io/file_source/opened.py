@@ -1,4 +1,4 @@
-"""One file, or one member of a zip archive, opened for reading, and the check that it is still the one that was found.
+"""One file, or one member of a zip archive, opened for reading, and the check that it has not changed.
 
 A run reads a file as it was when the run found it. A file that has been written again, or deleted, since then is an
 error: part of its records may have been read already.

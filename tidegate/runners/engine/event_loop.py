@@ -1,5 +1,4 @@
-"""The event loop that the calls and the asynchronous readers of a process share: in a thread that exists only while one
-of them uses it.
+"""The event loop that calls and asynchronous readers of a process share, in a thread that exists while it is used.
 
 It is started by the process that first uses it: a thread does not survive a fork. For a fork it can be suspended: the
 loop stops between two callbacks, its thread ends, and another one continues it.

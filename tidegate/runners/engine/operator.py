@@ -1,4 +1,4 @@
-"""The operator interface: events (blocks, watermarks, timers, the end of input) go in, blocks of bounded size come out.
+"""The interface of operators: blocks, watermarks, timers and the end of input go in, bounded blocks come out.
 
 Every event returns an iterator of output blocks. The runner pulls from it, and may suspend it while there is no room
 downstream (backpressure). It takes snapshots only when no iterator is suspended.

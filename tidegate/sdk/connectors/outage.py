@@ -1,4 +1,4 @@
-"""Recognises errors of connectors which mean that a remote system is unreachable; restarts then go on until it is back.
+"""Recognises errors which mean that a remote system is unreachable; restarts then go on until it is back.
 
 Clients of object stores raise exceptions of their own, which are recognised by name, status or text, so that none of
 them is imported here.

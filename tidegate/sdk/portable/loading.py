@@ -1,5 +1,4 @@
-"""Preparing a process for a compiled pipeline: checking that its code can run here, and installing classes and
-coders."""
+"""Preparing a process for a compiled pipeline: checking that its code can run, and installing classes and coders."""
 
 from __future__ import annotations
 

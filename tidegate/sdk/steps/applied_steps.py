@@ -1,5 +1,4 @@
-"""The steps that have been applied to a pipeline: their places in the code, the nodes and collections they produced,
-and the steps that are removed along with each."""
+"""The steps that have been applied to a pipeline: their places in the code, their nodes and their collections."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Presents bounded input in timestamp order per key, for steps whose results may depend on order (SEMANTICS, Bounded
-input).
+"""Presents bounded input in timestamp order per key, for steps whose results may depend on order.
 
-Elements with equal timestamps stay in arrival order. The wrapped operator, for windows or a stateful DoFn, receives one
-key after another, each in order, before the watermark advances to the end of time.
+Elements with equal timestamps stay in arrival order (SEMANTICS, Bounded input). The wrapped operator, for windows or a
+stateful DoFn, receives one key after another, each in order, before the watermark advances to the end of time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The operator of stateful DoFns: the author's function runs per element and window, with its key's state and timers.
+"""The operator of stateful DoFns: the function is called per element and window, with its key's state and timers.
 
 One watermark or clock event evaluates each window and key that has something due once: windows by (end, start); keys
 in the order in which they first set a timer, or, with `@on_window_expiration`, by first arrival; timers by (timestamp,

@@ -1,5 +1,4 @@
-"""The progress of a run: descriptions in Spark's UI, counts of tasks and elements, and warnings when Spark runs none of
-its tasks."""
+"""The progress of a run: descriptions in Spark's UI, counts of tasks and elements, and warnings when nothing runs."""
 
 from __future__ import annotations
 

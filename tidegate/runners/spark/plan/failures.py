@@ -1,4 +1,4 @@
-"""Errors that cross Spark: a worker appends the pickled error to its exception's text, and the driver raises it again.
+"""Errors that cross Spark: a worker appends the pickled error to its exception's text, and the driver raises it.
 
 >>> from tidegate.sdk.errors import RunError
 >>> error_in(f"Job aborted due to stage failure: {worker_failure(RunError('no such file'))}\\n\\tat java.lang.Thread")

@@ -1,4 +1,4 @@
-"""Partitions the elements of an edge: splits each block by target partition in one pass, and sends them in large rows.
+"""Partitions the elements of an edge: divides each block by partition in one pass, and sends large rows.
 
 The rows are a pure function of the blocks and their order, so that a repeated task sends the same rows.
 """

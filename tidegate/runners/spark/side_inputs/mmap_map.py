@@ -1,4 +1,4 @@
-"""Large maps as files: entries in sequence, and a hash index from keys to the offsets of their entries, read by mmap.
+"""Large maps as files: entries in sequence, and a hash index from keys to the offsets of entries, read by mmap.
 
 A worker maps the file into memory and unpickles only the values it looks up. All workers of a machine share the pages.
 

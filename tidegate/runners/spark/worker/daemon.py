@@ -1,5 +1,4 @@
-"""The daemon that forks the Python workers of a session created here: PySpark's own, but silent about workers that lose
-their connection.
+"""The daemon that forks Python workers: PySpark's own, but silent about workers that lose their connection.
 
 Spark closes the connection to a worker that has been idle for a minute, when it cancels the worker's task, and when the
 session ends. Over a Unix socket the worker's next write fails at once, and PySpark's daemon would print a traceback to

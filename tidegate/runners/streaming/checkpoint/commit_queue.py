@@ -1,4 +1,4 @@
-"""Orders commits: those of a sink for a checkpoint begin when all its commits of earlier checkpoints are acknowledged.
+"""Orders commits: those of a sink begin when all its commits of earlier checkpoints are acknowledged.
 
 Every manifest contains the commits that are not acknowledged yet, and after a failure they are sent again: commits are
 idempotent.

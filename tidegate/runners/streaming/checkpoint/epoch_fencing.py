@@ -1,4 +1,4 @@
-"""Opens a job's checkpoint directory: claims an epoch, finds the checkpoint to resume from, fences earlier processes.
+"""Opens a job's checkpoint directory: claims an epoch, fences earlier processes, finds the last checkpoint.
 
 A process claims an epoch before it reads the checkpoint that it resumes from. The claim fences off an earlier process
 of the job that is still alive: that process can complete no further checkpoint, and so commits no further output.

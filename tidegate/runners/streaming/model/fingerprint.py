@@ -1,4 +1,4 @@
-"""The fingerprint of a job: two runs are the same job if their pipelines and the options that decide results are equal.
+"""The fingerprint of a job: two runs are the same job if their pipelines and result-changing options are equal.
 
 Options that only decide how it runs may differ: workers, memory, the checkpoint interval, where progress is printed.
 """
