@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
-import tidegate.io.formats.options
 import tidegate.testing
 from tidegate.sdk.user_code.keywords import Keywords
 
@@ -125,17 +124,18 @@ def _signature(value: Any) -> str:
 
 def _with_options(signature: inspect.Signature, called: Any) -> inspect.Signature:
     """A signature with the keywords of a TypedDict in the place of `**options: Unpack[…]`. A TypedDict has no defaults:
-    those are the base class's, or those of `Read` and of the readers of records."""
+    those are the base class's, those of `Read`, or those in `DEFAULTS` of the module that defines it."""
     shown: list[inspect.Parameter] = []
     bases = (*getattr(called, "__mro__", ())[1:-1], tidegate.Read)
     known = [inspect.signature(cls.__init__).parameters for cls in bases]
-    defaults = dict(tidegate.io.formats.options.DEFAULTS)
+    defaults: dict[str, Any] = {}
     for parameters in reversed(known):
         defaults.update({name: parameter.default for name, parameter in parameters.items()})
     for parameter in signature.parameters.values():
         hint = parameter.annotation
         if parameter.kind is parameter.VAR_KEYWORD and isinstance(hint, str) and hint.startswith("Unpack["):
             options = called.__init__.__globals__[hint.removeprefix("Unpack[").removesuffix("]")]
+            defaults.update(getattr(sys.modules[options.__module__], "DEFAULTS", {}))
             shown += [
                 inspect.Parameter(
                     name,
@@ -157,7 +157,8 @@ def _readable(signature: inspect.Signature) -> str:
         if isinstance(parameter.annotation, str):
             text = text.replace(f"'{parameter.annotation}'", parameter.annotation)
     if isinstance(signature.return_annotation, str):
-        text = text.replace(f"'{signature.return_annotation}'", signature.return_annotation)
+        quoted = f"-> '{signature.return_annotation}'"
+        text = text.replace(quoted, quoted.replace("'", ""))
     text = re.sub(r"<(\w+\.\w+): [^>]*>", r"\1", text)  # members of an enum
     text = re.sub(r"\"(\w+\[[^\"]*\])\"", r"\1", text)  # annotations that are written as text
     text = re.sub(r"<(?:function|class|object|built-in function) ?'?([\w.]*)[^>]*>", r"\1", text)

@@ -28,6 +28,32 @@ class WithoutConstructor(tg.PTransform[Any, Any]):
     [
         (lambda: tg.io.ReadFromText(pth="x"), "ReadFromText() has no argument 'pth'; did you mean 'path'?"),
         (
+            lambda: tg.io.ReadFromText("x", skip_headers=1),
+            "ReadFromText() has no argument 'skip_headers'; did you mean 'skip_header_lines'?",
+        ),
+        (
+            lambda: tg.io.ReadFromTextWithFilename("x", folow=True),
+            "ReadFromTextWithFilename() has no argument 'folow'; did you mean 'follow'?",
+        ),
+        (
+            lambda: tg.io.ReadAllFromText(poll_interval=1),
+            "ReadAllFromText() has no argument 'poll_interval'; it has 'with_filename', 'name', 'compression', "
+            "'skip_header_lines', 'strip_trailing_newlines', 'encoding', 'errors', 'allow_empty', 'storage_options'",
+        ),
+        (lambda: tg.io.ReadFromCsv("x", delim=";"), "ReadFromCsv() has no argument 'delim'; did you mean 'delimiter'?"),
+        (
+            lambda: tg.io.ReadAllFromCsv(null_value=["-"]),
+            "ReadAllFromCsv() has no argument 'null_value'; did you mean 'null_values'?",
+        ),
+        (
+            lambda: tg.io.ReadFromJson("x", max_bytes=1),
+            "ReadFromJson() has no argument 'max_bytes'; did you mean 'max_record_bytes'?",
+        ),
+        (
+            lambda: tg.io.ReadFromDelta("x", colums=["a"]),
+            "ReadFromDelta() has no argument 'colums'; did you mean 'columns'?",
+        ),
+        (
             lambda: tg.io.WriteToText(prefx="x"),
             "WriteToText() has no argument 'prefx'; did you mean 'file_path_prefix'?",
         ),

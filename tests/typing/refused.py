@@ -42,3 +42,12 @@ c2 = texts | tg.ToString.Kvs()  # wrong
 c3 = (pairs, numbers) | tg.CoGroupByKey()  # wrong
 c4 = texts | tg.Partition(half, 2)  # wrong
 c5 = texts | tg.Create([1])  # wrong
+
+d1 = p | tg.io.ReadFromText("x", encodin="ascii")  # wrong
+d2 = p | tg.io.ReadFromTextWithFilename("x", follow="yes")  # wrong
+d3 = p | tg.ReadFromCsv("x", delimiter=3)  # wrong
+d4 = p | tg.ReadFromJson("x", delimiter=";")  # wrong
+d5 = p | tg.ReadFromDelta("x", colums=["a"])  # wrong
+d6 = texts | tg.io.ReadAllFromText(poll_interval=1)  # wrong
+d7 = texts | tg.io.ReadAllFromCsv(null_value=["-"])  # wrong
+d8 = p | tg.ReadFromCsv("x", schema={"a": int}, follow=True, null_values=["-"], timestamp=lambda row: row.a)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, Unpack
+from typing import TypeAlias, Unpack
 
 from tidegate.io.delta.following import FollowTable
 from tidegate.io.delta.location import Location
 from tidegate.io.delta.source import DeltaSource
-from tidegate.io.formats.options import Where
+from tidegate.io.file_source.source import MIN_SPLIT_SIZE
+from tidegate.io.formats.options import SourceOptions, selection_for
 from tidegate.io.formats.reading import ReadRecords
-from tidegate.io.records.problems import BadRecords
-from tidegate.io.records.projection import SchemaEvolution, selection_of
-from tidegate.io.records.schema import SchemaLike
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.primitives import ReadOptions
 from tidegate.sdk.time import DurationLike, Timestamp, TimestampLike
-from tidegate.transforms.rows.row import Row
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -54,20 +49,11 @@ class ReadFromDelta(ReadRecords):
         *,
         version: int | None = None,
         as_of: TimestampLike | None = None,
-        columns: Iterable[str] | None = None,
-        where: Where | None = None,
-        as_: Any = Row,
-        schema: SchemaLike = None,
-        schema_evolution: SchemaEvolution = "refuse",
-        timezone: str | None = None,
-        bad_records: BadRecords = "fail",
         follow: bool = False,
         poll_interval: DurationLike = 1.0,
         skip_change_commits: bool = False,
-        storage_options: Mapping[str, Any] | None = None,
-        min_split_size: int = 16 << 20,
         name: str | None = None,
-        **options: Unpack[ReadOptions],
+        **options: Unpack[SourceOptions],
     ) -> None:
         of = "ReadFromDelta"
         if version is not None and as_of is not None:
@@ -76,30 +62,17 @@ class ReadFromDelta(ReadRecords):
             raise BuildError(f"{of}: version is a whole number from 0 on, not {version!r}")
         if skip_change_commits and not follow:
             raise BuildError(f"{of}: skip_change_commits= is about the versions that follow=True reads")
-        selection = selection_of(
-            of,
-            as_=as_,
-            schema=schema,
-            columns=columns,
-            where=where,
-            timezone=timezone,
-            schema_evolution=schema_evolution,
-            bad_records=bad_records,
-        )
-        super().__init__(
-            DeltaSource(
-                Location.of(table, storage_options, of),
-                selection,
-                of,
-                version,
-                None if as_of is None else _instant(as_of, of),
-                FollowTable.of(poll_interval, skip_change_commits, of) if follow else None,
-                min_split_size,
-            ),
+        selection = selection_for(of, options)
+        source = DeltaSource(
+            Location.of(table, options.get("storage_options"), of),
             selection,
-            name=name,
-            **options,
+            of,
+            version,
+            None if as_of is None else _instant(as_of, of),
+            FollowTable.of(poll_interval, skip_change_commits, of) if follow else None,
+            options.get("min_split_size", MIN_SPLIT_SIZE),
         )
+        super().__init__(source, selection, options, name)
 
 
 def _instant(as_of: TimestampLike, of: str) -> datetime.datetime:

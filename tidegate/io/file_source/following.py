@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from tidegate.io import files
 from tidegate.io.file_source.listing import Found, explain_no_match, has_folder, matching
@@ -49,6 +49,20 @@ class Follow:
         if age is not None and age < 0:
             raise BuildError(f"{of}: min_age must not be negative, but is {min_age!r}")
         return Follow(interval / SECOND, None if age is None else age / SECOND)
+
+
+class FollowOptions(TypedDict, total=False):
+    """The keyword arguments of the transforms that can follow folders; `ReadFromParquet` explains them."""
+
+    follow: bool
+    poll_interval: DurationLike
+    min_age: DurationLike | None
+
+
+def follow_of(options: FollowOptions, of: str) -> Follow | None:
+    """How folders are followed, as the arguments of the transform `of` say, none of which is missing; None if they are
+    not. Raises BuildError for durations that make no sense."""
+    return Follow.of(options["poll_interval"], options["min_age"], of) if options["follow"] else None
 
 
 @dataclass(slots=True)

@@ -1,12 +1,10 @@
-"""`ReadAllFromCsv`, `ReadAllFromJson`, `ReadAllFromParquet`, `ReadAllFromAvro` and `ReadAllFromArrow`: the records of
-files whose names are elements."""
+"""The records of files whose names are elements: `ReadAllFromCsv` and its counterparts for the other formats."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from types import GenericAlias
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from tidegate.io.compression import Compression
 from tidegate.io.file_source.format import FileFormat
@@ -15,10 +13,16 @@ from tidegate.io.file_source.matching import ReadableFile, ReadAll
 from tidegate.io.file_source.source import FileSource
 from tidegate.io.formats.arrow_ipc import ArrowFormat
 from tidegate.io.formats.avro import AvroFormat, reader_schema_of
-from tidegate.io.formats.csv import DEFAULT_NULLS, CsvFormat
 from tidegate.io.formats.dead_letters import good_and_bad
-from tidegate.io.formats.json_lines import JsonFormat
-from tidegate.io.formats.options import FileOptions, RecordOptions, source_of
+from tidegate.io.formats.options import (
+    ReadAllCsvOptions,
+    ReadAllJsonOptions,
+    ReadAllOptions,
+    compression_of,
+    csv_format,
+    json_format,
+    source_of,
+)
 from tidegate.io.formats.parquet import ParquetFormat
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.steps.transform import PTransform
@@ -30,15 +34,14 @@ class ReadAllFromFiles(PTransform[PCollection[Any], Any]):
     def __init__(
         self,
         format: FileFormat,
-        compression: Compression = "none",
-        *,
-        with_filename: bool = False,
-        name: str | None = None,
-        **options: Unpack[RecordOptions],
+        compression: Compression,
+        options: ReadAllOptions,
+        with_filename: bool,
+        name: str | None,
     ) -> None:
         self.label = name
         self.with_filename = with_filename
-        self.source = source_of(type(self).__name__, (), format, compression, cast(FileOptions, options))
+        self.source = source_of(type(self).__name__, (), format, compression, options)
 
     def expand(self, input: PCollection[Any]) -> Any:
         source = self.source
@@ -59,7 +62,7 @@ class ReadAllFromFiles(PTransform[PCollection[Any], Any]):
 
     def source_of(self, file: FileMetadata) -> FileSource:
         """The source of one file."""
-        source = dataclasses.replace(self.source, patterns=(file.path,))
+        source = dataclasses.replace(self.source, patterns=(file.path,), allow_empty=False)
         if isinstance(file, ReadableFile) and file.compression != "auto":
             return dataclasses.replace(source, compression=file.compression)
         return source
@@ -77,9 +80,9 @@ class ReadAllFromParquet(ReadAllFromFiles):
     """
 
     def __init__(
-        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[RecordOptions]
+        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[ReadAllOptions]
     ) -> None:
-        super().__init__(ParquetFormat(), with_filename=with_filename, name=name, **options)
+        super().__init__(ParquetFormat(), "none", options, with_filename, name)
 
 
 class ReadAllFromArrow(ReadAllFromFiles):
@@ -87,9 +90,9 @@ class ReadAllFromArrow(ReadAllFromFiles):
     `ReadAllFromParquet`."""
 
     def __init__(
-        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[RecordOptions]
+        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[ReadAllOptions]
     ) -> None:
-        super().__init__(ArrowFormat(), with_filename=with_filename, name=name, **options)
+        super().__init__(ArrowFormat(), "none", options, with_filename, name)
 
 
 class ReadAllFromAvro(ReadAllFromFiles):
@@ -102,10 +105,10 @@ class ReadAllFromAvro(ReadAllFromFiles):
         with_filename: bool = False,
         reader_schema: Any = None,
         name: str | None = None,
-        **options: Unpack[RecordOptions],
+        **options: Unpack[ReadAllOptions],
     ) -> None:
-        schema = reader_schema_of(reader_schema, "ReadAllFromAvro")
-        super().__init__(AvroFormat(schema), with_filename=with_filename, name=name, **options)
+        format = AvroFormat(reader_schema_of(reader_schema, "ReadAllFromAvro"))
+        super().__init__(format, "none", options, with_filename, name)
 
 
 class ReadAllFromJson(ReadAllFromFiles):
@@ -113,17 +116,9 @@ class ReadAllFromJson(ReadAllFromFiles):
     and of `ReadFromJson`."""
 
     def __init__(
-        self,
-        *,
-        with_filename: bool = False,
-        compression: Compression = "auto",
-        encoding: str = "utf-8",
-        max_record_bytes: int = 32 << 20,
-        name: str | None = None,
-        **options: Unpack[RecordOptions],
+        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[ReadAllJsonOptions]
     ) -> None:
-        format = JsonFormat(encoding, max_record_bytes)
-        super().__init__(format, compression, with_filename=with_filename, name=name, **options)
+        super().__init__(json_format(options), compression_of(options), options, with_filename, name)
 
 
 class ReadAllFromCsv(ReadAllFromFiles):
@@ -131,30 +126,7 @@ class ReadAllFromCsv(ReadAllFromFiles):
     `ReadFromCsv`."""
 
     def __init__(
-        self,
-        *,
-        with_filename: bool = False,
-        delimiter: str = ",",
-        quote_char: str | None = '"',
-        escape_char: str | None = None,
-        column_names: Iterable[str] | None = None,
-        null_values: Iterable[str] = DEFAULT_NULLS,
-        strings_can_be_null: bool = False,
-        compression: Compression = "auto",
-        encoding: str = "utf-8",
-        max_record_bytes: int = 32 << 20,
-        name: str | None = None,
-        **options: Unpack[RecordOptions],
+        self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[ReadAllCsvOptions]
     ) -> None:
-        format = CsvFormat(
-            delimiter,
-            quote_char,
-            escape_char,
-            None if column_names is None else tuple(column_names),
-            tuple(null_values),
-            strings_can_be_null,
-            encoding,
-            False,
-            max_record_bytes,
-        )
-        super().__init__(format, compression, with_filename=with_filename, name=name, **options)
+        format = csv_format(options, splittable=False)
+        super().__init__(format, compression_of(options), options, with_filename, name)

@@ -10,36 +10,36 @@ from tidegate.io.file_source.format import FileFormat
 from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.formats.arrow_ipc import ArrowFormat
 from tidegate.io.formats.avro import AvroFormat, reader_schema_of
-from tidegate.io.formats.csv import DEFAULT_NULLS, CsvFormat
 from tidegate.io.formats.dead_letters import TimestampOfGood, good_and_bad
-from tidegate.io.formats.json_lines import JsonFormat
-from tidegate.io.formats.options import FileOptions, read_options, source_of
+from tidegate.io.formats.options import (
+    FileOptions,
+    ReadCsvOptions,
+    ReadJsonOptions,
+    compression_of,
+    csv_format,
+    json_format,
+    source_of,
+)
 from tidegate.io.formats.parquet import ParquetFormat
 from tidegate.io.records.projection import Selection
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.pipeline import Pipeline
-from tidegate.sdk.primitives import Read, ReadOptions
+from tidegate.sdk.primitives import Read, ReadOptions, read_options
 from tidegate.sdk.steps.transform import PTransform
 
 
 class ReadRecords(PTransform[Pipeline, Any]):
     """The base of the readers of records: a source, event times, and dead letters."""
 
-    def __init__(
-        self,
-        source: Source[Any],
-        selection: Selection,
-        *,
-        name: str | None = None,
-        **options: Unpack[ReadOptions],
-    ) -> None:
+    def __init__(self, source: Source[Any], selection: Selection, options: ReadOptions, name: str | None) -> None:
         self.label = name
         self.selection = selection
         self.source = source
-        timestamp = options.get("timestamp")
+        reading = read_options(options)
+        timestamp = reading.get("timestamp")
         if timestamp is not None and selection.bad_records == "dead_letter":
-            options["timestamp"] = TimestampOfGood(timestamp)
-        self.read: Read[Any] = Read(source, name="Read", **options)
+            reading["timestamp"] = TimestampOfGood(timestamp)
+        self.read: Read[Any] = Read(source, name="Read", **reading)
 
     def expand(self, input: Pipeline) -> Any:
         records = input | self.read
@@ -55,14 +55,13 @@ class ReadFromFiles(ReadRecords):
         self,
         path: Path | Iterable[Path],
         format: FileFormat,
-        compression: Compression = "none",
-        *,
-        name: str | None = None,
-        **options: Unpack[FileOptions],
+        compression: Compression,
+        options: FileOptions,
+        name: str | None,
     ) -> None:
         of = type(self).__name__
         source = source_of(of, paths_of(path, of), format, compression, options)
-        super().__init__(source, source.selection, name=name, **read_options(options))
+        super().__init__(source, source.selection, options, name)
 
 
 class ReadFromParquet(ReadFromFiles):
@@ -99,7 +98,7 @@ class ReadFromParquet(ReadFromFiles):
     """
 
     def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Unpack[FileOptions]) -> None:
-        super().__init__(path, ParquetFormat(), name=name, **options)
+        super().__init__(path, ParquetFormat(), "none", options, name)
 
 
 class ReadFromArrow(ReadFromFiles):
@@ -111,7 +110,7 @@ class ReadFromArrow(ReadFromFiles):
     """
 
     def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Unpack[FileOptions]) -> None:
-        super().__init__(path, ArrowFormat(), name=name, **options)
+        super().__init__(path, ArrowFormat(), "none", options, name)
 
 
 class ReadFromAvro(ReadFromFiles):
@@ -135,7 +134,8 @@ class ReadFromAvro(ReadFromFiles):
         name: str | None = None,
         **options: Unpack[FileOptions],
     ) -> None:
-        super().__init__(path, AvroFormat(reader_schema_of(reader_schema, "ReadFromAvro")), name=name, **options)
+        format = AvroFormat(reader_schema_of(reader_schema, "ReadFromAvro"))
+        super().__init__(path, format, "none", options, name)
 
 
 class ReadFromJson(ReadFromFiles):
@@ -155,16 +155,9 @@ class ReadFromJson(ReadFromFiles):
     """
 
     def __init__(
-        self,
-        path: Path | Iterable[Path],
-        *,
-        compression: Compression = "auto",
-        encoding: str = "utf-8",
-        max_record_bytes: int = 32 << 20,
-        name: str | None = None,
-        **options: Unpack[FileOptions],
+        self, path: Path | Iterable[Path], *, name: str | None = None, **options: Unpack[ReadJsonOptions]
     ) -> None:
-        super().__init__(path, JsonFormat(encoding, max_record_bytes), compression, name=name, **options)
+        super().__init__(path, json_format(options), compression_of(options), options, name)
 
 
 class ReadFromCsv(ReadFromFiles):
@@ -191,27 +184,8 @@ class ReadFromCsv(ReadFromFiles):
         path: Path | Iterable[Path],
         *,
         splittable: bool = True,
-        delimiter: str = ",",
-        quote_char: str | None = '"',
-        escape_char: str | None = None,
-        column_names: Iterable[str] | None = None,
-        null_values: Iterable[str] = DEFAULT_NULLS,
-        strings_can_be_null: bool = False,
-        compression: Compression = "auto",
-        encoding: str = "utf-8",
-        max_record_bytes: int = 32 << 20,
         name: str | None = None,
-        **options: Unpack[FileOptions],
+        **options: Unpack[ReadCsvOptions],
     ) -> None:
-        format = CsvFormat(
-            delimiter,
-            quote_char,
-            escape_char,
-            None if column_names is None else tuple(column_names),
-            tuple(null_values),
-            strings_can_be_null,
-            encoding,
-            splittable,
-            max_record_bytes,
-        )
-        super().__init__(path, format, compression, name=name, **options)
+        format = csv_format(options, splittable=splittable)
+        super().__init__(path, format, compression_of(options), options, name)

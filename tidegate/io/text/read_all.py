@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
-from tidegate.io.byte_streams import DecodeErrors
-from tidegate.io.compression import Compression
 from tidegate.io.file_source.listing import FileMetadata
 from tidegate.io.file_source.matching import ReadableFile, ReadAll
-from tidegate.io.storage_options import StorageOptions, options_of
+from tidegate.io.text.options import LineOptions, source_of
 from tidegate.io.text.source import TextSource
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.steps.transform import PTransform
@@ -22,31 +20,10 @@ class ReadAllFromText(PTransform[PCollection[Any], PCollection[Any]]):
     arguments are those of `ReadFromText`. Raises ReadError when running, if a path matches nothing.
     """
 
-    def __init__(
-        self,
-        *,
-        with_filename: bool = False,
-        compression: Compression = "auto",
-        skip_header_lines: int = 0,
-        strip_trailing_newlines: bool = True,
-        encoding: str = "utf-8",
-        errors: DecodeErrors = "strict",
-        allow_empty: bool = False,
-        storage_options: StorageOptions | None = None,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, *, with_filename: bool = False, name: str | None = None, **options: Unpack[LineOptions]) -> None:
         self.label = name
-        self.allow_empty = allow_empty
-        self.source = TextSource(
-            (),
-            compression=compression,
-            skip_header_lines=skip_header_lines,
-            strip_trailing_newlines=strip_trailing_newlines,
-            encoding=encoding,
-            errors=errors,
-            with_filename=with_filename,
-            storage_options=options_of(storage_options, (), "ReadAllFromText"),
-        )
+        self.allow_empty = options.pop("allow_empty", False)
+        self.source = source_of("ReadAllFromText", (), options, with_filename=with_filename)
 
     def expand(self, input: PCollection[Any]) -> PCollection[Any]:
         self.source.check_options("ReadAllFromText")

@@ -7,18 +7,16 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
-from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
-from tidegate.io.file_source.following import Follow
 from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.storage_options import StorageOptions, options_of
+from tidegate.io.text.options import TextOptions, source_of
 from tidegate.io.text.sink import TextSink
-from tidegate.io.text.source import TextSource
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
-from tidegate.sdk.primitives import Map, Read, ReadOptions, Write
+from tidegate.sdk.primitives import Map, Read, Write, read_options
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import DurationLike
 from tidegate.sdk.typehints.compatibility import clash
@@ -58,56 +56,27 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
     Raises BuildError when applied, if a path matches nothing; at run time, ReadError for a file that can't be read.
     """
 
-    def __init__(
-        self,
-        path: Path | Iterable[Path],
-        *,
-        compression: Compression = "auto",
-        skip_header_lines: int = 0,
-        strip_trailing_newlines: bool = True,
-        encoding: str = "utf-8",
-        errors: DecodeErrors = "strict",
-        allow_empty: bool = False,
-        min_split_size: int = 1 << 20,
-        follow: bool = False,
-        poll_interval: DurationLike = 1.0,
-        min_age: DurationLike | None = None,
-        storage_options: StorageOptions | None = None,
-        name: str | None = None,
-        **options: Unpack[ReadOptions],
-    ) -> None:
+    def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Unpack[TextOptions]) -> None:
         self.label = name
-        paths = paths_of(path, "ReadFromText")
-        self.source = TextSource(
-            paths,
-            compression=compression,
-            skip_header_lines=skip_header_lines,
-            strip_trailing_newlines=strip_trailing_newlines,
-            encoding=encoding,
-            errors=errors,
-            allow_empty=allow_empty,
-            min_split_size=min_split_size,
-            follow=Follow.of(poll_interval, min_age, "ReadFromText") if follow else None,
-            storage_options=options_of(storage_options, paths, "ReadFromText"),
-        )
-        self.reading = options
+        self.source = source_of("ReadFromText", paths_of(path, "ReadFromText"), options, with_filename=False)
+        self.read: Read[str] = Read(self.source, name="Read", **read_options(options))
 
     def expand(self, input: Pipeline) -> PCollection[str]:
-        return input | Read(self.source, name="Read", **self.reading)
+        return input | self.read
 
 
 class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]]):
     """Like `ReadFromText`, with the same arguments, but each element is `(file, line)`. The file is a path or URL in
     the form of its pattern; a member of a zip archive is `archive.zip!member`."""
 
-    def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Any) -> None:
+    def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Unpack[TextOptions]) -> None:
         self.label = name
-        lines = ReadFromText(path, **options)
-        self.source = dataclasses.replace(lines.source, with_filename=True)
-        self.reading = lines.reading
+        of = "ReadFromTextWithFilename"
+        self.source = source_of(of, paths_of(path, of), options, with_filename=True)
+        self.read: Read[tuple[str, str]] = Read(self.source, name="Read", **read_options(options))
 
     def expand(self, input: Pipeline) -> PCollection[tuple[str, str]]:
-        return input | Read(self.source, name="Read", **self.reading)
+        return input | self.read
 
 
 class WriteToText(PTransform[PCollection[Any], None]):

@@ -19,7 +19,7 @@ from tidegate.sdk.primitives.grouping import (
     combined_type,
     pair_type,
 )
-from tidegate.sdk.primitives.io import Create, Read, ReadOptions, Write
+from tidegate.sdk.primitives.io import Create, Read, ReadOptions, Write, read_options
 from tidegate.sdk.primitives.shaping import Flatten, Reshuffle, WindowInto
 
 __all__ = [
@@ -45,4 +45,5 @@ __all__ = [
     "Write",
     "combined_type",
     "pair_type",
+    "read_options",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, cast, overload
 
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
@@ -72,6 +72,11 @@ class ReadOptions(TypedDict, total=False):
     ingestion_time: bool
     idle_after: DurationLike | None
     rate_limit: float | None
+
+
+def read_options(options: ReadOptions) -> ReadOptions:
+    """Those of a transform's keyword arguments that `Read` takes."""
+    return cast(ReadOptions, {name: value for name, value in options.items() if name in ReadOptions.__annotations__})
 
 
 class Read(PTransform[Pipeline, PCollection[T]]):
