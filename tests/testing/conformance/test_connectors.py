@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import pytest
 
 import tidegate as tg
@@ -271,6 +272,35 @@ def test_a_folder_that_is_followed_is_a_conforming_source(tmp_path: Path) -> Non
     assert set(report.passed) >= OF_ALL_SOURCES | IN_PIPELINES | ENUMERATED
 
 
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_folder_of_records_that_is_followed_is_a_conforming_source(tmp_path: Path, name: str) -> None:
+    """Pipelines read one of the formats, on the runner that resumes: how pipelines follow folders is the same for all,
+    and the same as for lines of text."""
+    transform, make, needs = FORMATS[name]
+    runners = Runners(("streaming",)) if name == "visits.parquet" else Runners(())
+    for number, first in enumerate(range(0, 30, 10)):
+        write(tmp_path / f"{number}-{name}", make(visits(10, first)))
+
+    def add() -> list[Any]:
+        write(tmp_path / f".{name}", make(visits(5, 30))).rename(tmp_path / f"3-{name}")
+        return visits(5, 30)
+
+    def lose() -> None:
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+    report = runners.source(
+        lambda: transform(tmp_path / "*", as_=dict, follow=True, poll_interval=0.01, min_age=0, **needs).source,
+        visits(30),
+        add=add,
+        lose=lose,
+        limits=(7, 1000),
+        max_positions=4,
+    )
+    passed = OF_ALL_SOURCES | ENUMERATED | (IN_PIPELINES if runners.names else set()) | {"lost_position_is_refused"}
+    assert passed <= set(report.passed)
+
+
 @pytest.mark.parametrize("name", ["visits.csv", "visits.parquet"])
 def test_files_on_a_web_server_are_a_conforming_source(tmp_path: Path, on: Runners, name: str) -> None:
     transform, make, needs = FORMATS[name]
@@ -294,6 +324,13 @@ def bucket() -> Iterator[Any]:
         pytest.importorskip(name)
     with s3_file_system("bucket") as store:
         yield store
+
+
+def rows_written(bucket: Any, sink: Any) -> list[Any]:
+    """The rows of the Parquet files of a sink."""
+    bucket.invalidate_cache()
+    paths = bucket.glob(f"{sink.prefix.removeprefix('s3://')}*")
+    return [row for path in paths for row in rows_of(bucket.cat(path), "parquet")]
 
 
 @pytest.mark.xdist_group("s3")
@@ -332,19 +369,41 @@ def test_a_folder_in_s3_that_is_followed_is_a_conforming_source(bucket: Any) -> 
 def test_files_in_s3_are_a_conforming_sink(bucket: Any) -> None:
     numbers = itertools.count()
 
-    def read_back(sink: Any) -> list[Any]:
-        bucket.invalidate_cache()
-        paths = bucket.glob(f"{sink.prefix.removeprefix('s3://')}*")
-        return [row for path in paths for row in rows_of(bucket.cat(path), "parquet")]
-
     report = LOCALLY.sink(
         lambda: tg.io.WriteToParquet(f"s3://bucket/out/{next(numbers)}/x", {"n": int}).sink,
         [{"n": n} for n in range(10)],
-        read_back,
+        functools.partial(rows_written, bucket),
         bad_element={"n": "x"},
         bad_place="n",
     )
     assert set(report.passed) == OF_FILE_SINKS | INTO_PIPELINES
+
+
+@pytest.mark.xdist_group("spark")
+def test_files_in_s3_are_read_and_written_on_spark(spark_session: Any, bucket: Any) -> None:
+    """Workers of the session have been started without the credentials, so the options carry them."""
+    options = {
+        "key": "testing",
+        "secret": pydantic.SecretStr("the secret of s3 on spark"),
+        "client_kwargs": {"endpoint_url": os.environ["AWS_ENDPOINT_URL"], "region_name": "us-east-1"},
+    }
+    numbers = itertools.count()
+    for name, records in (("a", RECORDS), ("b", visits(10, 40))):
+        bucket.pipe(f"bucket/on-spark/{name}.parquet", FORMATS["visits.parquet"][1](records))
+
+    on_spark = Runners(("spark",))
+    reading = on_spark.source(
+        lambda: tg.io.ReadFromParquet("s3://bucket/on-spark/*", as_=dict, storage_options=options).source, visits(50)
+    )
+    writing = on_spark.sink(
+        lambda: (
+            tg.io.WriteToParquet(f"s3://bucket/from-spark/{next(numbers)}/x", {"n": int}, storage_options=options).sink
+        ),
+        [{"n": n} for n in range(10)],
+        functools.partial(rows_written, bucket),
+    )
+    assert reading.passed == ("pipelines_read_everything",)
+    assert writing.passed == ("pipelines_write_everything",)
 
 
 @pytest.mark.parametrize(("suffix", "shards"), [(".txt", 0), (".txt.gz", 2)])
