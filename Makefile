@@ -18,7 +18,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-formats bench-spark lint format flags reference tree pictures constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-formats bench-directories bench-spark lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
 	@echo "make bench-formats  reading and writing files of each format beside the same work by hand"
+	@echo "make bench-directories  memory for directories of gigabytes, and time for ten thousand small files"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
 	@echo "make lint         ruff, mypy --strict, the import floors, and import circles"
 	@echo "make format       let ruff put the code in shape"
@@ -124,6 +125,10 @@ bench-wide: $(VENV)/.with-bench
 bench-formats: $(VENV)/.with-bench
 	@echo "==> benchmarks/formats.py"
 	@$(BIN)/python benchmarks/formats.py
+
+bench-directories: $(VENV)/.with-bench
+	@echo "==> benchmarks/directories.py"
+	@$(BIN)/python benchmarks/directories.py
 
 bench-spark: $(VENV)/.with-bench $(VENV)/.with-spark
 	@echo "==> benchmarks/spark.py"
