@@ -136,7 +136,9 @@ class Job:
         said, began = len(self.log), time.monotonic()
         self.proxy.fail(fault)
         self.add(2)
-        self.wait_until(lambda: "state=restarting" in self.log[said:] and time.monotonic() >= began + seconds)
+        # A request that is not answered is tried again for long, so the first to say so is the one that lists files.
+        words = ["state=restarting", *(["can't list"] if fault == "hangs" else [])]
+        self.wait_until(lambda: any(each in self.log[said:] for each in words) and time.monotonic() >= began + seconds)
         self.proxy.recover()
 
     def close(self) -> None:
