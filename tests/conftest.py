@@ -95,6 +95,19 @@ def forgotten_secrets() -> Iterator[None]:
         table.update(entries)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def small_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the drivers that tests start as processes of their own the options of a JVM that lives for seconds."""
+    if "SPARK_CONF_DIR" in os.environ:
+        yield
+        return
+    folder = tmp_path_factory.mktemp("spark-conf")
+    (folder / "spark-defaults.conf").write_text(f"spark.driver.extraJavaOptions {SMALL_JVM}\nspark.ui.enabled false\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        yield
+
+
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
     """The Spark session of all tests that do not need their own: `--runner spark` finds and uses it unchanged.
