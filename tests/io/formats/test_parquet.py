@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gc
 import io
 from pathlib import Path
 from typing import Any
@@ -88,3 +89,30 @@ def test_skipping_row_groups_changes_no_result(
             for each in (path, without_statistics)
         ]
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("where", [[], [("id", ">", 1)]])
+def test_reading_a_file_leaves_no_garbage_that_only_a_collection_frees(where: Any, tmp_path: Path) -> None:
+    """Collections are rare, and the metadata of a file is large: ten thousand small files took 100 MB."""
+    read = tg.io.ReadFromParquet(tmp_path / "it.parquet", where=where)
+    write(tmp_path / "it.parquet", parquet_of([1, 2, 3]))
+    elements_of(read)
+    gc.collect()
+    gc.disable()
+    try:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        elements_of(read)
+        gc.collect()
+        left = [type(each).__name__ for each in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert [name for name in left if name in ("FileMetaData", "ParquetSchema", "ParquetFile", "ParquetReader")] == []
+
+
+def parquet_of(ids: list[int]) -> bytes:
+    """A Parquet file with one column."""
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"id": ids}), buffer)
+    return buffer.getvalue()

@@ -148,9 +148,13 @@ class _Skips:
     """Finds the row groups in which no row can meet the conditions."""
 
     def __init__(self, parquet: Any, where: Sequence[Condition], projection: Projection) -> None:
-        self._metadata = parquet.metadata
-        schema = parquet.schema
-        leaves = {schema.column(at).path: at for at in range(len(schema))}
+        self._metadata = metadata = parquet.metadata
+        leaves: dict[str, int] = {}
+        if where and metadata.num_row_groups:
+            # Not from `parquet.schema`: it and the metadata refer to each other, so that the metadata of every file
+            # would stay in memory until the next garbage collection.
+            first = metadata.row_group(0)
+            leaves = {first.column(at).path_in_schema: at for at in range(metadata.num_columns)}
         types = {column.name: column.type for column in (*projection.columns, *projection.for_conditions)}
         self._conditions = [
             (condition, leaves[condition.column], types[condition.column])
