@@ -520,7 +520,14 @@ def test_only_run_executes_code_of_a_compiled_pipeline(folder: Path) -> None:
                 "sha256": hashlib.sha256(bomb).hexdigest(),
             }
     (folder / "pipeline.json").write_text(json.dumps(raw))
-    for command in (["graph"], ["graph", "--format", "html"], ["graph", "--plan"], ["explain"], ["check"]):
+    for command in (
+        ["graph"],
+        ["graph", "--format", "html"],
+        ["graph", "--plan"],
+        ["explain"],
+        ["explain", "--verbose"],
+        ["check"],
+    ):
         done = tidegate(*command, "pipeline.json")
         assert done.exit_code == 0, done.output
     assert tidegate("graph", "pipeline.json", "--format", "json").exit_code == 0

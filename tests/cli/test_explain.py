@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from tidegate.cli import app
 from tidegate.runners.plan import Decision, Edge, Exchange, Plan, Step
 from tidegate.runners.planner.explain import explain, graph_of_plan, warnings
 from tidegate.sdk.authoring.dofn import Param
@@ -182,3 +191,102 @@ def test_the_graph_of_a_plan_shows_regions_stages_steps_and_exchanges() -> None:
     assert links["pair", "minutes"].label == ""
     facts = dict(next(box for box in graph.boxes if box.title == "again").facts)
     assert facts["no exchange"] == "'sum' has partitioned its input by the same key"
+
+
+JOB = """
+import tidegate as tg
+
+LIMIT = 3
+
+def shout(word):
+    \"\"\"In capitals.\"\"\"
+    return word.upper()
+
+def lengths(word):
+    return locals()
+
+pipeline = tg.Pipeline(name="words")
+pipeline | tg.Create(["a"]) | tg.Map(shout) | tg.Map(lambda word: [
+    word,
+    LIMIT,
+]) | tg.Map(str) | tg.Map(lengths) | "sum" >> tg.Map(lambda x: (x, 1)) | tg.CombinePerKey(sum) | tg.Map(print)
+"""
+INLINED = '''
+Functions
+  Map(shout)   inlined
+      def shout(word):
+          """In capitals."""
+          return word.upper()
+  Map(<lambda>)   inlined
+      [
+          word,
+          LIMIT,
+      ]
+  Map(str)   called: its source is not known
+  Map(lengths)   called: it uses 'locals', which may look at the function's frame
+  sum   inlined
+      (x, 1)
+  CombinePerKey(sum)   called: it is a combiner
+  Map(print)   called: its source is not known
+'''
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    (tmp_path / "words.py").write_text(JOB)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.endswith("words"):
+            del sys.modules[name]
+
+
+def explained(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["explain", *arguments])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.usefixtures("job")
+def test_verbose_says_of_each_function_whether_it_is_inlined_or_why_it_is_called() -> None:
+    plain, verbose = explained("words.py"), explained("words.py", "--verbose")
+    assert verbose == plain + INLINED
+
+
+@pytest.mark.usefixtures("job")
+def test_verbose_says_that_flags_let_all_functions_be_called() -> None:
+    for flags, why in (
+        (["--inline", "off"], "--inline is off"),
+        (["--checks", "all"], "--checks all checks every element"),
+    ):
+        functions = explained("words.py", "--verbose", *flags).partition("\nFunctions\n")[2].splitlines()
+        assert functions[0] == f"  Map(shout)   called: {why}"
+        assert all(line.endswith(f"   called: {why}") for line in functions)
+
+
+def test_verbose_loads_no_code_of_a_compiled_pipeline(job: Path) -> None:
+    assert CliRunner().invoke(app, ["compile", "words.py", "-o", "words.json"]).exit_code == 0
+    text = (job / "words.json").read_text()
+    (job / "words.json").write_text(re.sub(r'"(data|sha256)": "[^"]*"', _without_code, text))
+    functions = explained("words.json", "--verbose").partition("\nFunctions\n")[2].splitlines()
+    assert functions[:2] == [
+        "  Map(shout)   unknown: its code is loaded only when it runs",
+        "      def shout(word):",
+    ]
+    assert "  Map(str)   called: its source is not known" in functions
+
+
+def _without_code(found: re.Match[str]) -> str:
+    empty = hashlib.sha256(b"").hexdigest()
+    return f'"{found[1]}": "{empty if found[1] == "sha256" else ""}"'
+
+
+@pytest.mark.usefixtures("job")
+def test_graphs_show_a_lambda_by_its_expression() -> None:
+    for flags in ([], ["--plan"]):
+        drawn = CliRunner().invoke(app, ["graph", "words.py", *flags]).stdout
+        assert '["Map([ word, LIMIT, ])' in drawn
+        assert "lambda" not in drawn
+        assert '["Map(shout)' in drawn

@@ -205,12 +205,15 @@ def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) 
 
 @app.command(context_settings=_PASSES_FLAGS)
 @_takes_target
+@click.option("--verbose", is_flag=True, help="Say of each function whether it is inlined, or called and why.")
 @click.pass_context
-def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
+def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...], verbose: bool) -> None:
     """Print the plan of TARGET for a --runner: stages, exchanges, and the reasons for them."""
     from tidegate.cli.explain import explained
 
-    _with_opened(ctx, target, flags, lambda found, options: click.echo(explained(found, options), nl=False))
+    _with_opened(
+        ctx, target, flags, lambda found, options: click.echo(explained(found, options, verbose=verbose), nl=False)
+    )
 
 
 @app.command(context_settings=_PASSES_FLAGS)

@@ -22,6 +22,9 @@ from tidegate.sdk.runner import PipelineResult, Runner, find_runner
 class Target:
     """A pipeline, or a way to build one from its options. `about` is the author's description of it."""
 
+    loads_code = True
+    """Whether commands that don't run the pipeline may load its functions."""
+
     def __init__(self, name: str, model: type[PipelineOptions], about: str = "") -> None:
         self.name = name
         self.about = about
@@ -161,6 +164,8 @@ class Object(Built):
 
 class Compiled(Target):
     """A compiled pipeline with its stored flags. Those that every pipeline has can be overridden."""
+
+    loads_code = False
 
     def __init__(self, name: str, pipeline: portable.Pipeline) -> None:
         super().__init__(name, PipelineOptions)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collection_facts, describe_windowing
+from tidegate.sdk.drawing.graph import (
+    Box,
+    Graph,
+    Group,
+    Link,
+    box_of,
+    collection_facts,
+    describe_windowing,
+    shown_label,
+)
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
@@ -223,7 +232,7 @@ def graph_of_plan(plan: Plan) -> Graph:
 def _full_title(box: Box, node: Node, step: Step) -> Box:
     """The box with its full label, since composites are not drawn, and with the phase of a combine."""
     phase = {"parts": " (parts)", "merge": " (merge)"}.get(step.phase or "", "")
-    return Box(box.id, node.label + phase, box.note, box.look, box.facts, box.group)
+    return Box(box.id, shown_label(node) + phase, box.note, box.look, box.facts, box.group)
 
 
 def _link(plan: Plan, edge: Edge) -> Link:

@@ -93,9 +93,19 @@ def graph_of(pipeline: Pipeline) -> Graph:
 
 def box_of(pipeline: Pipeline, node: Node, id: str, group: str, more: tuple[tuple[str, str], ...] = ()) -> Box:
     """A node's box, with `more` facts after the node's own."""
-    title = node.label.removeprefix(node.composite).lstrip("/") if node.composite else node.label
+    label = shown_label(node)
+    title = label.removeprefix(node.composite).lstrip("/") if node.composite else label
     facts = (("step", node.label), *_facts(pipeline, node), ("applied at", str(node.where)), *more)
     return Box(id, title, _note(pipeline, node), _look(node), facts, group)
+
+
+def shown_label(node: Node) -> str:
+    """A node's label, in which a lambda that an automatic label names has its expression: `Map(x + 1)`."""
+    match node:
+        case ParDo(fn=fn) | CombinePerKey(fn=fn) if fn.shown != fn.name:
+            own = node.label.removeprefix(node.composite)
+            return node.label.removesuffix(own) + own.replace("(<lambda>)", f"({fn.shown})")
+    return node.label
 
 
 def composite_paths(composite: str) -> Iterator[str]:

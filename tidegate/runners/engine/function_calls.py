@@ -1,0 +1,62 @@
+"""Says of each function in a plan whether the loops over its elements contain its text or call it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from tidegate.runners.engine.elementwise.fused_node import load_link
+from tidegate.runners.engine.loops.inlining import Inlining
+from tidegate.runners.plan import Plan
+from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
+from tidegate.sdk.runner import RunOptions
+from tidegate.sdk.user_code.user_fn import UserFn
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """How the function of a step is run, and the reason; "unknown" if its code would have to be loaded to know that."""
+
+    step: str
+    fn: UserFn
+    how: Literal["inlined", "called", "unknown"]
+    reason: str = ""
+
+
+def function_calls(plan: Plan, options: RunOptions, *, load: bool = True) -> Iterator[FunctionCall]:
+    """How each function is run, in the order of the plan. Unpickles the functions, unless `load` is False."""
+    always = _always_called(options)
+    nodes = {node.label: node for step in plan.steps for node in step.nodes}  # a combine may have two steps
+    for node in nodes.values():
+        if isinstance(node, (ParDo, CombinePerKey)):
+            reason = always or _why_called(node)
+            if not reason and isinstance(node, ParDo):
+                if not load and node.fn.body is not None:
+                    yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
+                    continue
+                reason = _why_not_inlined(node, plan.pipeline) if load else "its source is not known"
+            yield FunctionCall(node.label, node.fn, "called" if reason else "inlined", reason)
+
+
+def _always_called(options: RunOptions) -> str:
+    """Why all functions are called with these options; "" if they need not be."""
+    if options.inline == "off":
+        return "--inline is off"
+    return "--checks all checks every element" if options.inline == "on" and options.checks == "all" else ""
+
+
+def _why_called(node: ParDo | CombinePerKey) -> str:
+    """Why a function is called, as far as its step says so; "" if it depends on the function."""
+    match node:
+        case CombinePerKey():
+            return "it is a combiner"
+        case ParDo(calls=calls) if calls is not None:
+            return "it is called beside the stream"
+        case ParDo(stateful=True):
+            return "its step has state cells or timers"
+    return ""
+
+
+def _why_not_inlined(node: ParDo, pipeline: Pipeline) -> str:
+    return Inlining([load_link(node, pipeline)]).reasons.get(0, "")
