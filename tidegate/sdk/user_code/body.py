@@ -22,11 +22,14 @@ from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_NESTED, CO_VARARGS, CO_
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opmap
 from types import CodeType, FunctionType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from tidegate.sdk.notebook import place_of
 
 Function: TypeAlias = ast.Lambda | ast.FunctionDef
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 _TESTED: Final = sys.implementation.name == "cpython" and (3, 11) <= sys.version_info[:2] <= (3, 13)
 """Whether the bytecode of this Python is one that this module was tested with."""
@@ -61,6 +64,9 @@ def find_body(fn: Any) -> Body | None:
     if not isinstance(fn, FunctionType) or not _TESTED or fn.__code__.co_flags & _ASYNC:
         return None
     code = fn.__code__
+    known = _found.get(id(code))
+    if known is not None:
+        return known[1]
     lines = linecache.getlines(code.co_filename, fn.__globals__)
     if not lines:
         return None
@@ -70,14 +76,36 @@ def find_body(fn: Any) -> Body | None:
     text, line, column = found
     if _proven(code, text, line, column) is None:
         return None
-    return Body(text, place_of(code.co_filename), line, column, _parameters(code), _names(code))
+    body = Body(text, place_of(code.co_filename), line, column, _parameters(code), _names(code))
+    _remember(_found, id(code), (code, body))
+    _remember(_proofs, body, code)
+    return body
 
 
 def proven_node(body: Body, fn: Any) -> Function | None:
     """The node of `fn`, with its positions in the author's file, if compiling the body gives the code of `fn`."""
     if not isinstance(fn, FunctionType) or not _TESTED:
         return None
-    return _proven(fn.__code__, body.text, body.line, body.column)
+    known = _proofs.get(body)
+    if known is not None and _same(known, fn.__code__):
+        return _parsed(known, body.text, body.line, body.column)
+    node = _proven(fn.__code__, body.text, body.line, body.column)
+    if node is not None:
+        _remember(_proofs, body, fn.__code__)
+    return node
+
+
+_found: Final[dict[int, tuple[CodeType, Body]]] = {}
+"""By the id of a code object, which the entry keeps alive, the body that was found for it."""
+_proofs: Final[dict[Body, CodeType]] = {}
+"""By body, a code that it compiles to."""
+_CACHED: Final = 1024
+
+
+def _remember(cache: dict[K, V], key: K, value: V) -> None:
+    if len(cache) >= _CACHED:
+        cache.clear()
+    cache[key] = value
 
 
 def class_around(code: CodeType) -> str:
@@ -143,8 +171,7 @@ def _indent(line: str) -> int:
 def _proven(code: CodeType, text: str, line: int, column: int) -> Function | None:
     """The node of the text, if compiling it where it stands gives this code."""
     try:
-        is_lambda = code.co_name == "<lambda>"
-        node: Function | None = _lambda(code, text, line, column) if is_lambda else _parsed_statement(text, line)
+        node = _parsed(code, text, line, column)
         if node is None or getattr(node, "type_params", None):
             return None
         if _same(_compiled(node, code, ()), code):
@@ -153,6 +180,11 @@ def _proven(code: CodeType, text: str, line: int, column: int) -> Function | Non
         return node if imported and _same(_compiled(node, code, imported), code) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return None
+
+
+def _parsed(code: CodeType, text: str, line: int, column: int) -> Function | None:
+    """The node of a text that begins in this line and column; None if it is no function."""
+    return _lambda(code, text, line, column) if code.co_name == "<lambda>" else _parsed_statement(text, line)
 
 
 def _lambda(code: CodeType, text: str, line: int, column: int) -> ast.Lambda:

@@ -8,9 +8,8 @@ or inlined, and the author's line with it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
@@ -43,13 +42,6 @@ def place_lines(source: Source) -> tuple[PlacedLines, ...]:
 
 def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env: dict[str, Any]) -> FunctionType:
     """The function `run` of a source. `env` has the names that it uses, and gets those of the inlined bodies."""
-    if not lines:
-        exec(_named(_code(source.text), name), env)
-        plain: FunctionType = env["run"]
-        return plain
-    tree = ast.parse(source.text)
-    bodies = {each.placed.name: copied(each.placed, each.offset) for each in lines}
-    _Placing(bodies).visit(tree)
     cells: dict[str, CellType] = {}
     for each in lines:
         step, body = each.placed.step, each.placed.body
@@ -61,9 +53,7 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
         if body.stamped is not None:
             env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
-    if cells:
-        tree.body = [_around(tree.body, list(cells))]
-    exec(compile(tree, name, "exec", dont_inherit=True), env)
+    exec(_named(_code(source.text, lines, tuple(cells)), name), env)
     if not cells:
         run: FunctionType = env["run"]
         return run
@@ -78,10 +68,34 @@ def printed(source: Source) -> str:
     return ast.unparse(_Placing({each.name: copied(each, 0) for each in source.placed}).visit(tree)) + "\n"
 
 
-@lru_cache(maxsize=256)
-def _code(text: str) -> CodeType:
-    """The compiled module. Loops of the same shape have the same text, in all steps, tasks and runs of a process."""
-    return compile(text, GENERATED, "exec", dont_inherit=True)
+def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> CodeType:
+    """The compiled module, in which `cells` are the captured variables.
+
+    Loops of the same shape with the same bodies have the same code, in all steps, tasks and runs of a process.
+    """
+    key = text, cells, *(_identity(each) for each in lines)
+    code = _codes.get(key)
+    if code is None:
+        if len(_codes) >= _CACHED_CODES:
+            _codes.clear()
+        tree = ast.parse(text)
+        _Placing({each.placed.name: copied(each.placed, each.offset) for each in lines}).visit(tree)
+        if cells:
+            tree.body = [_around(tree.body, cells)]
+        code = _codes[key] = compile(tree, GENERATED, "exec", dont_inherit=True)
+    return code
+
+
+def _identity(lines: PlacedLines) -> Hashable:
+    """What determines the code of an inlined body: its nodes with their positions, and the names in them."""
+    placed = lines.placed
+    nodes = placed.part if isinstance(placed.part, tuple) else (placed.part,)
+    dumped = [ast.dump(node, include_attributes=True) for node in nodes]
+    return placed.name, placed.result, lines.offset, *dumped, *placed.names.items()
+
+
+_codes: Final[dict[Hashable, CodeType]] = {}
+_CACHED_CODES: Final = 1024
 
 
 def _named(code: CodeType, name: str) -> CodeType:
@@ -93,7 +107,7 @@ def _named(code: CodeType, name: str) -> CodeType:
 _MAKE: Final = "make_run"
 
 
-def _around(statements: list[ast.stmt], names: list[str]) -> ast.stmt:
+def _around(statements: list[ast.stmt], names: Sequence[str]) -> ast.stmt:
     """A function that returns `run`, in which the captured variables of the inlined bodies are variables."""
     (made,) = ast.parse(f"def {_MAKE}({', '.join(names)}):\n    return run").body
     assert isinstance(made, ast.FunctionDef)
