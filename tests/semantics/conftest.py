@@ -5,6 +5,9 @@ and 3 workers too, and with 2 and 3 workers that have next to no memory: blocks 
 element exceeds, and live state in RocksDB. `--streaming-workers all` runs every test with each number of workers,
 `--streaming-memory tiny` every test, with 2 and 3 workers, with next to no memory.
 
+On the direct runner, and by workers with next to no memory, functions are inlined from the first element on (`--inline
+always`). Elsewhere the functions of so few elements are called.
+
 A test with a `stream_runner` is also generated for runners of bounded data only: there it passes if the runner refuses
 the pipeline, by name and before it runs anything.
 
@@ -21,8 +24,10 @@ from typing import Any, Final
 
 import pytest
 
+from tidegate.runners.direct.runner import DirectRunner
 from tidegate.runners.streaming import runner as streaming
 from tidegate.sdk.errors import TidegateError, UnsupportedError
+from tidegate.sdk.options.defaults import replaced
 from tidegate.sdk.options.registry import BUILT_IN
 from tidegate.sdk.runner import find_runner
 
@@ -48,7 +53,7 @@ WORKERS: Final = {
     "streaming-3-tiny": Workers(3, sample=8, tiny=True),
 }
 """By the name used in the ids of tests."""
-TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_backend": "rocksdb"}
+TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_backend": "rocksdb", "inline": "always"}
 """Settings of workers with next to no memory."""
 
 
@@ -120,6 +125,15 @@ def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if workers.tiny:
         settings = streaming._settings
         monkeypatch.setattr(streaming, "_settings", lambda *asked: replace(settings(*asked), **TINY))
+
+
+@pytest.fixture(autouse=True)
+def inlined_on_direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the direct runner inline functions from the first element on."""
+    run = DirectRunner.run
+    monkeypatch.setattr(
+        DirectRunner, "run", lambda self, pipeline, options: run(self, pipeline, replaced(options, inline="always"))
+    )
 
 
 @pytest.hookimpl(wrapper=True)

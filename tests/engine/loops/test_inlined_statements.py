@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine.loops.inlined_steps import ADDRESS, ELEMENTS, author, compare, operator, ran, reason
-from tests.engine.loops.test_inlining import EXPRESSIONS, VALUES
+from tests.engine.loops.random_functions import EXPRESSIONS
+from tests.engine.loops.test_inlining import VALUES
 from tidegate.runners.engine.elementwise import chain
 from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.sdk.data.block import Block

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine.loops.inlined_steps import ADDRESS, ELEMENTS, author, compare, operator, ran, reason
+from tests.engine.loops import random_functions
+from tests.engine.loops.inlined_steps import ELEMENTS, author, compare, operator, ran, reason
+from tests.engine.loops.random_functions import EXPRESSIONS, function
 from tests.support.operator_driver import context, read
 from tidegate import TimestampedValue
 from tidegate.runners.engine.elementwise import chain
@@ -443,59 +445,13 @@ def test_a_tracer_or_a_profiler_sees_the_calls() -> None:
 
 # -- random expressions
 
-AUTHOR = """
-import math
-g = 7
-text = "abc"
-table = {0: "zero", 1: [1, 2], "ab": 3}
-numbers = [3, 1, 2]
-def note(x):
-    from tests.engine.loops import test_inlining
-    test_inlining.NOTED.append(repr(x))
-    return x
-def fail(x):
-    raise KeyError(x)
-def make(n):
-    return lambda x, d=(1, 2): EXPRESSION
-fn = make(5)
-"""
-ATOMS = "x x x x n d g text table numbers None True 0 1 2 2.5 'ab' [] () math.pi len note".split()
-UNARY = [
-    "note({})", "fail({})", "len({})", "str({})", "abs({})", "sum({})", "int({})", "({},)", "[{}]", "{{{}}}",
-    "({}).real", "({}).upper()", "({})[0]", "({})[1:]", "table[{}]", "(not {})", "(-{})", "f'{{{}}}'", "math.sqrt({})",
-    "list({})", "[*{}]",
-]  # fmt: skip
-BINARY = "+ - * / // % and or < == is in".split()
-
-
-def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.one_of(
-        st.builds("({} {} {})".format, inner, st.sampled_from(BINARY), inner),
-        st.builds(lambda form, part: form.format(part), st.sampled_from(UNARY), inner),
-        st.builds("({} if {} else {})".format, inner, inner, inner),
-        st.builds("[{} for y in {} if {}]".format, inner, inner, inner),
-        st.builds("{{{} for y in {} for z in {}}}".format, inner, inner, inner),
-        st.builds("{{{}: (x, {}) for x in {}}}".format, inner, inner, inner),
-        st.builds("(\n  {},\n {})".format, inner, inner),
-    )
-
-
-EXPRESSIONS = st.recursive(st.sampled_from(ATOMS), larger, max_leaves=8)
-VALUES = st.lists(st.sampled_from([0, 1, 2, -3, "ab", "", None, (1, 2), [0], 2.5, {1: 2}]), min_size=1, max_size=4)
+VALUES = st.lists(st.sampled_from(random_functions.VALUES), min_size=1, max_size=4)
 STEPS: dict[str, Callable[[Any], Any]] = {
     "map": tg.Map,
     "filter": tg.Filter,
     "flat_map": tg.FlatMap,
     "dead letters": lambda fn: tg.Map(fn).with_exception_handling(),
 }
-
-
-def _compiles(expression: str) -> bool:
-    try:
-        compile(expression, "", "eval")
-    except SyntaxError:
-        return False
-    return True
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning")
@@ -506,8 +462,7 @@ def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.
     @given(EXPRESSIONS, VALUES, st.sampled_from(sorted(STEPS)))
     def check(expression: str, values: list[Any], step: str) -> None:
         nonlocal inlined
-        assume(_compiles(expression))  # before Python 3.12, expressions in f-strings can't have line ends
-        fn = author(AUTHOR.replace("EXPRESSION", expression))["fn"]
+        fn = function(expression)
 
         def write(p: Any) -> Any:
             made = p | "step" >> STEPS[step](fn)
@@ -515,9 +470,9 @@ def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.
 
         seen = {}
         for inline in ("off", "on"):
-            NOTED.clear()
+            random_functions.NOTED.clear()
             each = ran(write, inline, *([value] for value in values))
-            seen[inline] = each.outcome, [ADDRESS.sub("", note) for note in NOTED]
+            seen[inline] = each.outcome, list(random_functions.NOTED)
             inlined += each.inlined
         assert seen["on"] == seen["off"]
 

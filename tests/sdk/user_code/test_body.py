@@ -235,7 +235,11 @@ def imported(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    sys.modules[spec.name] = module  # which dataclasses look for
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules[spec.name]
     return module
 
 
@@ -357,6 +361,18 @@ def test_an_untested_python_finds_and_proves_nothing(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module_of_bodies, "_TESTED", False)
     assert find_body(first) is None
     assert proven_node(body, first) is None
+
+
+@pytest.mark.parametrize(
+    ("version", "found"), [((3, 10), False), ((3, 11), True), ((3, 13), True), ((3, 14), False), ((4, 0), False)]
+)
+def test_only_the_tested_versions_of_python_have_bodies(
+    monkeypatch: pytest.MonkeyPatch, version: tuple[int, int], found: bool
+) -> None:
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    planted = imported(Path(module_of_bodies.__file__))
+    monkeypatch.undo()
+    assert (planted.find_body(first) is not None) == found
 
 
 def test_the_class_that_mangles_private_names_is_the_innermost() -> None:
