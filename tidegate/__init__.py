@@ -151,11 +151,16 @@ if TYPE_CHECKING:
     from tidegate.sdk.interactive.show import show
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.options.option_types import DurationOption, SizeOption
+    from tidegate.sdk.relational import functions as fn
+    from tidegate.sdk.relational.authoring import Expression, col, lit
+    from tidegate.sdk.relational.failures import ExpressionError
 
 _provide_interactive(_load_interactive)
 
 _LAZY = {
     "DurationOption": "tidegate.sdk.options.model",
+    "Expression": "tidegate.sdk.relational.authoring",
+    "ExpressionError": "tidegate.sdk.relational.failures",
     "PipelineOptions": "tidegate.sdk.options.model",
     "SizeOption": "tidegate.sdk.options.model",
     "WriteToArrow": "tidegate.io",
@@ -164,6 +169,8 @@ _LAZY = {
     "WriteToDelta": "tidegate.io",
     "WriteToJson": "tidegate.io",
     "WriteToParquet": "tidegate.io",
+    "col": "tidegate.sdk.relational.authoring",
+    "lit": "tidegate.sdk.relational.authoring",
     "show": "tidegate.sdk.interactive.show",
     "ReadFromArrow": "tidegate.io.formats.reading",
     "ReadFromAvro": "tidegate.io.formats.reading",
@@ -180,6 +187,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "io":
         return import_module("tidegate.io")
+    if name == "fn":
+        return import_module("tidegate.sdk.relational.functions")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     from tidegate.sdk import beam_names
@@ -195,6 +204,11 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "io",
+    "col",
+    "lit",
+    "fn",
+    "Expression",
+    "ExpressionError",
     "DurationOption",
     "PipelineOptions",
     "SizeOption",

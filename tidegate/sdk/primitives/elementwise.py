@@ -24,6 +24,8 @@ from tidegate.sdk.windowing.strategy import why_not_side_input, why_not_stateful
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
+    from tidegate.sdk.relational.authoring import Expression
+
     # For a lambda under a label (`"even" >> tg.Filter(lambda n: …)`) mypy has no collection to infer the parameter
     # from; the default makes it Any instead of Never, which no value fits.
     E = TypeVarWithDefault("E", bound=Any, default=Any)
@@ -395,10 +397,15 @@ class FlatMap(ElementWise[E, R]):
 
 
 class Filter(ElementWise[E, E]):
-    """Emits the elements for which `fn(element, *args, **kwargs)` is true."""
+    """Emits the elements for which `fn(element, *args, **kwargs)` is true, or an expression: `tg.col("qty") > 10`.
+
+    An expression is checked against the schema of the input; an element for which it is NULL is not emitted.
+    """
 
     form = "filter"
 
+    @overload
+    def __init__(self, fn: Expression, *, name: str | None = None) -> None: ...
     @overload
     def __init__(self, fn: Callable[[E], Any], *, name: str | None = None) -> None: ...
     @overload
@@ -406,8 +413,33 @@ class Filter(ElementWise[E, E]):
         self, fn: Callable[Concatenate[E, ...], Any], *args: Any, name: str | None = None, **kwargs: Any
     ) -> None: ...
     def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        self.expression: Expression | None = None
+        if getattr(type(fn), "is_expression", False):
+            from tidegate.sdk.relational.python.predicate import Predicate
+
+            if args or kwargs:
+                raise BuildError("Filter: an expression takes no further arguments")
+            self.expression = fn
+            fn = Predicate.unbound(fn)
         super().__init__(fn, args, kwargs, name)
         self.keeps_key = True
+
+    def default_label(self) -> str:
+        if self.expression is None:
+            return super().default_label()
+        from tidegate.sdk.relational.expressions import column_names
+
+        return f"Filter({', '.join(column_names(self.expression.tree))})"
+
+    def expand(self, input: PCollection[E]) -> Any:
+        if self.expression is None or not isinstance(input, PCollection):
+            return super().expand(input)
+        from tidegate.sdk.relational.python.predicate import Predicate
+
+        bound = copy.copy(self)
+        bound.fn = Predicate.of(self.expression, input.element_type)
+        bound.expression = None
+        return bound.expand(input)
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return element_type if element_type is not Any else self.takes(signature)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.sdk.authoring.combine import (
     CallableFn,
@@ -16,7 +16,7 @@ from tidegate.sdk.authoring.combine import (
     as_combine_fn,
     combiner_name,
 )
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
@@ -30,9 +30,14 @@ from tidegate.transforms.rows.row import (
     expression_type,
     expressions_of,
     function_of,
+    is_computation,
     row_maker,
     values_function,
 )
+
+if TYPE_CHECKING:
+    from tidegate.sdk.relational.authoring import Expression as Computation
+    from tidegate.transforms.grouping.aggregate_columns import AggregateColumns
 
 
 class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]]]):
@@ -42,9 +47,11 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
     of them, in which a function without a name is the field `key0`, `key1`, … by its position.
     """
 
-    def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
+    def __init__(
+        self, *fields: Expression | Computation, name: str | None = None, **named: Expression | Computation
+    ) -> None:
         self.single = len(fields) == 1 and not named
-        nameless = self.single and not isinstance(fields[0], str)
+        nameless = self.single and not isinstance(fields[0], str) and not is_computation(fields[0])
         self.keys = expressions_of(
             "GroupBy", "key", () if nameless else fields, {"key": fields[0]} if nameless else named
         )
@@ -63,6 +70,23 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         """
         return Aggregate(self).aggregate_field(field, combiner, dest)
 
+    def agg(self, **columns: Computation) -> AggregateColumns:
+        """Aggregate the groups by expressions: `.agg(revenue=tg.fn.sum("price"), n=tg.fn.count())`.
+
+        The keys are columns or expressions, not functions. Emits a Row for each group: the keys, then the columns, which
+        may compute with aggregates and keys. NULL, NaN and zero are one key each.
+        """
+        from tidegate.transforms.grouping.aggregate_columns import AggregateColumns
+
+        every: dict[str, Any] = dict(self.keys)
+        for name, column in columns.items():
+            if not is_computation(column):
+                raise BuildError(f"agg: {name} is an expression such as tg.fn.count(), not {shorten(column)}")
+            add_field("agg", every, name, column)
+        if not columns:
+            raise BuildError("agg takes at least one column, such as agg(n=tg.fn.count())")
+        return AggregateColumns(self, columns)
+
     def with_late_data(self, tag: str) -> GroupBy:
         """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows."""
         other = copy.copy(self)
@@ -70,6 +94,8 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         return other
 
     def expand(self, input: PCollection[Any]) -> Any:
+        if any(map(is_computation, self.keys.values())):
+            raise BuildError("GroupBy: groups by expressions are aggregated: write GroupBy(...).agg(name=...)")
         element = input.element_type
         key = expression_type(next(iter(self.keys.values())), element) if self.single else tuple[Any, ...]
         keyed = Map(with_computed_key, self.key_function(), name="Key").with_output_types(pair_type(key, element))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from operator import attrgetter, itemgetter
-from typing import Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
@@ -13,6 +13,9 @@ from tidegate.sdk.primitives import Map
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
 from tidegate.sdk.typehints.signatures import signature_of
+
+if TYPE_CHECKING:
+    from tidegate.sdk.relational.authoring import Expression as Computation
 
 Expression: TypeAlias = str | Callable[[Any], Any]
 """A field of an element, by its attribute's name or as a function of the element."""
@@ -97,10 +100,14 @@ def row_maker(fields: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
 class Select(PTransform[PCollection[Any], PCollection[Row]]):
     """Convert elements to Rows: `Select("word", n=len)` copies the attribute `word` and sets `n` to `len(element)`.
 
-    A function given without a name becomes the field `arg0`, `arg1`, … by its position.
+    A function given without a name becomes the field `arg0`, `arg1`, … by its position. Expressions
+    (`Select("user", total=tg.col("price") * tg.col("qty"))`) are checked against the schema of the input, and give the
+    rows one; without a name they have that of their column or `alias`.
     """
 
-    def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
+    def __init__(
+        self, *fields: Expression | Computation, name: str | None = None, **named: Expression | Computation
+    ) -> None:
         self.expressions = expressions_of("Select", "arg", fields, named)
         if not self.expressions:
             raise BuildError('Select takes at least one field, such as Select("word", n=len)')
@@ -111,7 +118,12 @@ class Select(PTransform[PCollection[Any], PCollection[Row]]):
 
     def expand(self, input: PCollection[Any]) -> PCollection[Row]:
         make: Callable[[Any], Row] = RowOf(self.expressions)
-        return Map(make).with_output_types(Row).expand(input)  # type: ignore[no-any-return]
+        hint: Any = Row
+        if any(map(is_computation, self.expressions.values())):
+            from tidegate.transforms.rows.computed import select_rows
+
+            make, hint = select_rows(self.expressions, input.element_type)
+        return Map(make).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
 
 
 class RowOf:
@@ -129,13 +141,21 @@ class RowOf:
         return RowOf, (self.expressions,)
 
 
-def expressions_of(
-    owner: str, unnamed: str, fields: Iterable[Expression], named: dict[str, Expression]
-) -> dict[str, Expression]:
+def is_computation(field: Any) -> bool:
+    """Whether a field is an expression over columns, such as `tg.col("price") * 2`."""
+    return bool(getattr(type(field), "is_expression", False))
+
+
+def expressions_of(owner: str, unnamed: str, fields: Iterable[Any], named: dict[str, Any]) -> dict[str, Any]:
     """The expressions by field name. Raises BuildError for a name given twice or a bad expression."""
-    found: dict[str, Expression] = {}
+    found: dict[str, Any] = {}
     for at, field in enumerate(fields):
-        add_field(owner, found, field if isinstance(field, str) else f"{unnamed}{at}", field)
+        if is_computation(field):
+            from tidegate.transforms.rows.computed import named_expression
+
+            add_field(owner, found, named_expression(field, owner), field)
+        else:
+            add_field(owner, found, field if isinstance(field, str) else f"{unnamed}{at}", field)
     for name, field in named.items():
         add_field(owner, found, name, field)
     return found
@@ -143,8 +163,8 @@ def expressions_of(
 
 def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
     """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
-    if not isinstance(field, str) and not callable(field):
-        raise BuildError(f"{owner}: a field is an attribute's name or a function, not {shorten(field)}")
+    if not isinstance(field, str) and not callable(field) and not is_computation(field):
+        raise BuildError(f"{owner}: a field is an attribute's name, a function or an expression, not {shorten(field)}")
     if name in found:
         raise BuildError(f"{owner}: the field {name!r} occurs twice: give one of them another name")
     if not name.isidentifier() or name.startswith("_"):

@@ -1,0 +1,166 @@
+"""Schemas of element types: the columns that a dataclass, a NamedTuple, a TypedDict, a pydantic model or a Row declares.
+
+>>> from dataclasses import dataclass
+>>> @dataclass
+... class Order:
+...     user: str
+...     price: float | None
+>>> print(schema_of(Order))
+user string not null, price double
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import decimal
+import types
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+
+from tidegate.sdk.data.columns import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    SCALARS,
+    STRING,
+    TIMESTAMP,
+    UNKNOWN,
+    ArrayType,
+    ColumnType,
+    DecimalType,
+    Field,
+    MapType,
+    Schema,
+    StructType,
+)
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, is_union, origin_of, plain_hint
+
+Access: TypeAlias = Literal["attribute", "item", "either"]
+"""How a field of an element is read: as an attribute, as an item, or as what each element turns out to have."""
+
+_SCALARS_OF: Final[dict[type, ColumnType]] = {
+    bool: BOOLEAN,
+    int: BIGINT,
+    float: DOUBLE,
+    str: STRING,
+    uuid.UUID: STRING,
+    bytes: BINARY,
+    datetime.datetime: TIMESTAMP,
+    Timestamp: TIMESTAMP,
+    datetime.date: DATE,
+    datetime.timedelta: INTERVAL,
+    Duration: INTERVAL,
+    decimal.Decimal: DecimalType(38, 18),
+}
+"""The column types of Python types. A subclass is listed before its base: every bool is an int."""
+
+
+def schema_of(hint: Any) -> Schema | None:
+    """The schema of elements of a type; None if the type doesn't name its fields. Never raises.
+
+    A field of a type that no column has is of type `unknown`.
+    """
+    if origin_of(hint) is Annotated:
+        for each in get_args(hint)[1:]:
+            if isinstance(each, Schema):
+                return each
+    plain = plain_hint(hint)
+    if plain is Any or is_union(plain):
+        return None
+    cls, _ = class_of(plain)
+    names = _field_names(cls)
+    if names is None:
+        return None
+    known = field_types(plain)
+    return Schema(tuple(Field(name, *column_of(known.get(name, Any))) for name in names))
+
+
+def with_schema(hint: Any, schema: Schema) -> Any:
+    """A hint whose elements have this schema, and are otherwise of the type `hint`."""
+    return Annotated[hint, schema]
+
+
+def access_of(hint: Any) -> Access:
+    """How fields of elements of this type are read."""
+    plain = plain_hint(hint)
+    if plain is Any or is_union(plain):
+        return "either"
+    cls, _ = class_of(plain)
+    if isinstance(cls, type) and issubclass(cls, Mapping):
+        return "item"
+    return "attribute" if isinstance(cls, type) and (_field_names(cls) is not None or hasattr(cls, "_fields")) else "either"
+
+
+def column_of(hint: Any) -> tuple[ColumnType, bool]:
+    """The type of a column whose values have type `hint`, and whether they may be NULL."""
+    plain = plain_hint(hint)
+    if plain is Any or plain is object:
+        return UNKNOWN, True
+    if plain is types.NoneType:
+        return UNKNOWN, True
+    if is_union(plain):
+        members = [plain_hint(member) for member in get_args(plain)]
+        others = [member for member in members if member is not types.NoneType]
+        nullable = len(others) < len(members)
+        if set(others) == {int, float}:
+            return DOUBLE, nullable
+        if len(others) != 1:
+            return UNKNOWN, True
+        return column_of(others[0])[0], nullable
+    if origin_of(plain) is Literal:
+        kinds = {type(value) for value in get_args(plain)}
+        return (column_of(kinds.pop())[0] if len(kinds) == 1 else UNKNOWN), False
+    cls, arguments = class_of(plain)
+    return _column_of_class(plain, cls, arguments), False
+
+
+def _column_of_class(hint: Any, cls: Any, arguments: tuple[Any, ...]) -> ColumnType:
+    if not isinstance(cls, type):
+        return UNKNOWN
+    for base, column in _SCALARS_OF.items():
+        if issubclass(cls, base):
+            return column
+    if _field_names(cls) is not None:
+        schema = schema_of(hint)
+        return UNKNOWN if schema is None else StructType(schema.fields)
+    if issubclass(cls, Mapping) and len(arguments) == 2:
+        return MapType(column_of(arguments[0])[0], column_of(arguments[1])[0])
+    items = [argument for argument in arguments if argument is not ...]
+    if len(items) == 1 and (issubclass(cls, (list, tuple, set, frozenset)) or cls in (Sequence, Iterable)):
+        return ArrayType(*column_of(items[0]))
+    return UNKNOWN
+
+
+def _field_names(cls: Any) -> list[str] | None:
+    """The names of the fields that a class declares; None for a class without fields."""
+    if not isinstance(cls, type):
+        return None
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls)]
+    if issubclass(cls, tuple):
+        return list(getattr(cls, "_fields", ())) or None
+    if is_typed_dict(cls):
+        return list(field_types(cls))
+    models = getattr(cls, "model_fields", None)  # pydantic, which is not imported for this
+    return list(models) if isinstance(models, Mapping) else None
+
+
+def column_type(given: Any) -> ColumnType:
+    """A type given by an author: its name in SQL (`"bigint"`), or a Python type (`int`). Raises BuildError for others."""
+    found: ColumnType | None
+    if isinstance(given, ColumnType):
+        return given
+    found = SCALARS.get(given.lower()) if isinstance(given, str) else column_of(given)[0]
+    if found is None or found == UNKNOWN:
+        raise BuildError(
+            f"{shorten(given)} is not the type of a column: the types are {', '.join(SCALARS)}, "
+            "or Python types such as int, float, str, bool, datetime and date"
+        )
+    return found

@@ -1,0 +1,295 @@
+"""Binding: gives each node of an expression its type, from a schema and the table of operations.
+
+Errors are BuildErrors: an unknown column names those there are, a call with the wrong types names the types it takes.
+They show the part of the expression that is refused; the step and its line are added by the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import (
+    BIGINT,
+    BOOLEAN,
+    SCALARS,
+    UNKNOWN,
+    VOID,
+    ColumnType,
+    Field,
+    Schema,
+)
+from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, text, walk
+from tidegate.sdk.relational.operations import CASTS, COMPARABLE, IMPLICIT, OPERATIONS, Operation, Parameter, Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What is known of the elements that an expression reads: their schema, or None if they declare no fields."""
+
+    schema: Schema | None
+
+    def column(self, column: Column) -> Column:
+        """The column with its type. A type given by the author is used for a field that has none."""
+        field = None if self.schema is None else self.schema.field(column.name)
+        if field is None and self.schema is not None:
+            raise BuildError(_no_column(column.name, self.schema))
+        if field is None or field.type == UNKNOWN:
+            return column
+        if column.type != UNKNOWN and column.type != field.type:
+            raise TypeCheckError(
+                f"the column {column.name!r} is of type {field.type}, not {column.type}: to convert it, write "
+                f"tg.col({column.name!r}).cast({str(column.type)!r})"
+            )
+        return Column(column.name, field.type, field.nullable)
+
+
+def bound(tree: Tree, input: Input) -> Tree:
+    """The tree with types, and with the implicit casts. Raises BuildError for an aggregate."""
+    for each in walk(tree):
+        if is_aggregate(each):
+            raise BuildError(
+                f"{text(each)} is an aggregate, which has a value only for a group: "
+                "write tg.GroupBy(...).agg(name=...)"
+            )
+    return _bound(tree, input)
+
+
+def bound_aggregate(tree: Tree, input: Input, keys: Mapping[str, Tree], first: int = 0) -> tuple[Tree, list[Call]]:
+    """The tree of an aggregated column, and the aggregates in it, bound.
+
+    In the tree, each aggregate is replaced by a column `$n`, numbered from `first`. Any other column in it has to be
+    one of the `keys`, which are bound.
+    """
+    aggregates: list[Call] = []
+
+    def split(tree: Tree) -> Tree:
+        match tree:
+            case Call() if is_aggregate(tree):
+                for inner in tree.arguments:
+                    for each in walk(inner):
+                        if is_aggregate(each):
+                            raise BuildError(f"{text(tree)}: an aggregate can't contain another aggregate")
+                call = _bound(tree, input)
+                assert isinstance(call, Call)
+                if call not in aggregates:
+                    aggregates.append(call)
+                return Column(f"${first + aggregates.index(call)}", call.type, call.nullable)
+            case Call(arguments=arguments):
+                return replace(tree, arguments=tuple(map(split, arguments)))
+            case Case(branches=branches, otherwise=otherwise):
+                split_branches = tuple((split(condition), split(value)) for condition, value in branches)
+                return replace(tree, branches=split_branches, otherwise=split(otherwise))
+            case Cast(operand=operand):
+                return replace(tree, operand=split(operand))
+            case Column(name=name) if name not in keys:
+                raise BuildError(
+                    f"the column {name!r} has many values in a group: aggregate it, as in tg.fn.max({name!r}), or "
+                    "group by it"
+                )
+            case _:
+                return tree
+
+    outer = split(tree)
+    if not aggregates:
+        raise BuildError(f"{text(tree)} has no aggregate in it, such as tg.fn.sum(...) or tg.fn.count()")
+    results = [Field(f"${k}", call.type, call.nullable) for k, call in enumerate(aggregates, first)]
+    grouped = [Field(name, key.type, key.nullable) for name, key in keys.items()]
+    return _bound(outer, Input(Schema((*grouped, *results)))), aggregates
+
+
+def is_aggregate(tree: Tree) -> bool:
+    """Whether a tree is a call of an aggregate."""
+    return isinstance(tree, Call) and OPERATIONS[tree.operation].aggregate
+
+
+def may_fail(tree: Tree) -> bool:
+    """Whether evaluating a bound tree may raise an ExpressionError."""
+    match tree:
+        case Call(operation=operation) if OPERATIONS[operation].fails:
+            return True
+        case Cast(operand=operand, type=type) if CASTS.get((str(operand.type), str(type))):
+            return True
+    return any(may_fail(each) for each in walk(tree) if each is not tree)
+
+
+def _bound(tree: Tree, input: Input) -> Tree:
+    match tree:
+        case Column():
+            return input.column(tree)
+        case Literal():
+            return tree
+        case Cast(operand=operand, type=type):
+            return _cast(_bound(operand, input), type, tree)
+        case Case(branches=branches, otherwise=otherwise):
+            return _case([(_bound(c, input), _bound(v, input)) for c, v in branches], _bound(otherwise, input), tree)
+        case Call(operation=operation, arguments=arguments):
+            return _call(OPERATIONS[operation], [_bound(each, input) for each in arguments], tree)
+
+
+def _case(branches: list[tuple[Tree, Tree]], otherwise: Tree, tree: Tree) -> Tree:
+    conditions = []
+    for condition, _ in branches:
+        fitted = _fitted(condition, BOOLEAN)
+        if fitted is None:
+            raise TypeCheckError(f"the condition {text(condition)} is of type {condition.type}, not boolean")
+        conditions.append(fitted)
+    values = [value for _, value in branches]
+    type = _common([*(value.type for value in values), otherwise.type])
+    if type is None:
+        kinds = ", ".join(dict.fromkeys(str(value.type) for value in (*values, otherwise)))
+        raise TypeCheckError(f"the branches of {text(tree)} have no common type: they are {kinds}. Cast some of them")
+    fitted_values = [_implicit(value, type) for value in (*values, otherwise)]
+    nullable = any(value.nullable for value in fitted_values)
+    return Case(tuple(zip(conditions, fitted_values[:-1], strict=True)), fitted_values[-1], type, nullable)
+
+
+def _cast(operand: Tree, type: ColumnType, tree: Tree) -> Tree:
+    if operand.type == type:
+        return operand
+    if operand.type == VOID:
+        return Literal(None, type)
+    if (str(operand.type), str(type)) not in CASTS:
+        allowed = [to for given, to in CASTS if given == str(operand.type)]
+        advice = f"; it can be cast to {', '.join(allowed)}" if allowed else ""
+        raise TypeCheckError(f"{text(tree)}: a value of type {operand.type} can't be cast to {type}{advice}")
+    return Cast(operand, type, operand.nullable)
+
+
+def _call(operation: Operation, arguments: list[Tree], tree: Tree) -> Tree:
+    for signature in operation.signatures:
+        if (types := _match(signature, arguments, exactly=True)) is not None:
+            return _typed_call(operation, signature, arguments, types)
+    for signature in operation.signatures:
+        if (types := _match(signature, arguments, exactly=False)) is not None:
+            return _typed_call(operation, signature, arguments, types)
+    raise TypeCheckError(_wrong_types(operation, arguments, tree))
+
+
+def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree], types: _Types) -> Tree:
+    fitted = tuple(_implicit(argument, type) for argument, type in zip(arguments, types.parameters, strict=True))
+    result = types.variable if signature.result == "T" else SCALARS[signature.result]
+    match operation.nulls:
+        case "never":
+            nullable = False
+        case "strict":
+            nullable = any(argument.nullable for argument in fitted)
+        case "own":
+            nullable = _nullable_by_own_rule(operation, fitted)
+    return Call(operation.name, fitted, result, nullable)
+
+
+def _nullable_by_own_rule(operation: Operation, arguments: Sequence[Tree]) -> bool:
+    match operation.name:
+        case "and" | "or" | "is_in":
+            return any(argument.nullable for argument in arguments)
+        case "coalesce" | "greatest" | "least":
+            return all(argument.nullable for argument in arguments)
+        case _:
+            return True
+
+
+# -- matching arguments with a signature
+
+
+@dataclass(frozen=True, slots=True)
+class _Types:
+    """The types that a signature asks for, by argument, and the type that its `T` stands for."""
+
+    parameters: tuple[ColumnType, ...]
+    variable: ColumnType
+
+
+def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) -> _Types | None:
+    parameters = _stretched(signature.parameters, len(arguments))
+    if parameters is None:
+        return None
+    variable = _common([argument.type for argument, each in zip(arguments, parameters) if each.type == "T"])
+    if variable is None or (variable not in _COMPARABLE_TYPES and any(each.type == "T" for each in parameters)):
+        return None
+    found: list[ColumnType] = []
+    for argument, parameter in zip(arguments, parameters):
+        if parameter.literal and not isinstance(argument, Literal):
+            return None
+        match parameter.type:
+            case "any":
+                type: ColumnType = argument.type
+            case "T":
+                type = variable
+            case name:
+                type = SCALARS[name]
+        if argument.type != type and (exactly or _fitted(argument, type) is None):
+            return None
+        found.append(type)
+    return _Types(tuple(found), variable)
+
+
+_COMPARABLE_TYPES: Final = frozenset(SCALARS[name] for name in COMPARABLE)
+
+
+def _stretched(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...] | None:
+    """As many parameters as there are arguments; None if the signature doesn't take so many."""
+    if parameters and parameters[-1].repeated:
+        fixed = parameters[:-1]
+        return (*fixed, *[parameters[-1]] * (count - len(fixed))) if count >= len(fixed) else None
+    return parameters if len(parameters) == count else None
+
+
+def _common(types: Sequence[ColumnType]) -> ColumnType | None:
+    """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none."""
+    found: ColumnType = VOID
+    for type in types:
+        if type == found or type == VOID:
+            continue
+        if found == VOID or (str(found), str(type)) in IMPLICIT:
+            found = type
+        elif (str(type), str(found)) not in IMPLICIT:
+            return None
+    return found
+
+
+def _fitted(tree: Tree, type: ColumnType) -> Tree | None:
+    """The tree as a value of a type, by an implicit cast if needed; None if there is none."""
+    if tree.type == type:
+        return tree
+    if tree.type == VOID:
+        return Literal(None, type)
+    if (str(tree.type), str(type)) not in IMPLICIT:
+        return None
+    if isinstance(tree, Literal) and tree.type == BIGINT:
+        return Literal(float(tree.value), type)
+    return Cast(tree, type, tree.nullable)
+
+
+def _implicit(tree: Tree, type: ColumnType) -> Tree:
+    fitted = _fitted(tree, type)
+    return tree if fitted is None else fitted
+
+
+# -- messages
+
+
+def _no_column(name: str, schema: Schema) -> str:
+    from tidegate.sdk.user_code.keywords import near
+
+    meant = near(name, list(schema.names))
+    return f"the input has no column {name!r}; it has {', '.join(schema.names)}" + (
+        f". Did you mean {meant!r}?" if meant else ""
+    )
+
+
+def _wrong_types(operation: Operation, arguments: Sequence[Tree], tree: Tree) -> str:
+    unknown: list[Any] = [each for each in arguments if each.type == UNKNOWN]
+    shown = f"in {text(tree)}, " if arguments else ""
+    if unknown:
+        name = unknown[0].name if isinstance(unknown[0], Column) else "name"
+        return (
+            f"{shown}the type of {text(unknown[0])} is not known: give the elements a type with fields "
+            f"(.with_output_types(...)), or the column one, as in tg.col({name!r}, int)"
+        )
+    name = INFIX.get(operation.name, operation.name)
+    given = ", ".join(str(each.type) for each in arguments) or "no arguments"
+    takes = "; ".join(" ".join(str(signature).split(" ->")[0].split()) or "nothing" for signature in operation.signatures)
+    return f"{shown}{name} takes ({takes}), not ({given}). To convert a value, write .cast(...)"

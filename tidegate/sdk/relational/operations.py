@@ -1,0 +1,237 @@
+"""The table of operations: for each its signatures, its rule for NULL, and whether it can fail.
+
+The meaning of every operation is that of Spark in ANSI mode and UTC. An operation is in the table only if each back end
+has it, and if a test compares it with Spark in values and errors.
+
+A signature is written `bigint bigint -> bigint`. `T` stands for one comparable type, the same in all its places; `any`
+for a type of its own in each place; `T*`, the last parameter, for any number of arguments; and `string!` for a literal.
+An argument may be cast implicitly: a bigint to double, a date to timestamp, and NULL to any type. There is no implicit
+cast between strings and other types.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+Nulls: TypeAlias = Literal["strict", "never", "own"]
+"""Strict: NULL exactly if an argument is NULL. Never: not NULL. Own: the operation has a rule of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a signature: a type, `T` or `any`; `literal` if its argument has to be a literal."""
+
+    type: str
+    literal: bool = False
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The types of an operation's parameters and of its result."""
+
+    parameters: tuple[Parameter, ...]
+    result: str
+
+    def __str__(self) -> str:
+        shown = (f"{each.type}{'!' if each.literal else ''}{'*' if each.repeated else ''}" for each in self.parameters)
+        return " ".join([*shown, "->", self.result])
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """A row of the table.
+
+    `fails`: it may raise an error for arguments of the right types. `eager`: all its arguments are evaluated, even
+    after one that is NULL. `rounded`: back ends may differ in the last digits.
+    """
+
+    name: str
+    signatures: tuple[Signature, ...]
+    summary: str
+    nulls: Nulls = "strict"
+    fails: bool = False
+    eager: bool = False
+    rounded: bool = False
+    aggregate: bool = False
+
+
+COMPARABLE: Final = ("boolean", "bigint", "double", "string", "date", "timestamp", "interval", "binary")
+"""The types that `T` stands for."""
+
+
+def _parameter(word: str) -> Parameter:
+    return Parameter(word.rstrip("!*"), literal="!" in word, repeated=word.endswith("*"))
+
+
+def _signature(text: str) -> Signature:
+    parameters, _, result = text.partition("->")
+    return Signature(tuple(map(_parameter, parameters.split())), result.strip())
+
+
+def _row(
+    name: str,
+    signatures: str,
+    summary: str,
+    nulls: Nulls = "strict",
+    *,
+    fails: bool = False,
+    eager: bool = False,
+    rounded: bool = False,
+    aggregate: bool = False,
+) -> Operation:
+    made = tuple(map(_signature, signatures.split(",")))
+    return Operation(name, made, summary, nulls, fails, eager, rounded, aggregate)
+
+
+_NUMBERS: Final = "bigint bigint -> bigint, double double -> double"
+
+_ROWS: Final = (
+    # arithmetic
+    _row(
+        "add",
+        f"{_NUMBERS}, timestamp interval -> timestamp, interval interval -> interval",
+        "The sum; an error outside the range of the type.",
+        fails=True,
+    ),
+    _row(
+        "subtract",
+        f"{_NUMBERS}, timestamp timestamp -> interval, timestamp interval -> timestamp, interval interval -> interval",
+        "The difference; an error outside the range of the type.",
+        fails=True,
+    ),
+    _row("multiply", _NUMBERS, "The product; an error outside the range of bigint.", fails=True),
+    _row("divide", "double double -> double", "The quotient as a double; an error for a divisor of 0.", fails=True),
+    _row(
+        "div",
+        "bigint bigint -> bigint",
+        "The quotient without its fraction, truncated towards 0; an error for a divisor of 0.",
+        fails=True,
+    ),
+    _row(
+        "remainder",
+        _NUMBERS,
+        "The remainder of the truncated quotient, with the sign of the dividend; an error for a divisor of 0.",
+        fails=True,
+    ),
+    _row("negate", "bigint -> bigint, double -> double", "The number with the other sign.", fails=True),
+    _row("abs", "bigint -> bigint, double -> double", "The number without its sign.", fails=True),
+    _row("floor", "bigint -> bigint, double -> bigint", "The greatest whole number that is not greater; 0 for NaN."),
+    _row("ceil", "bigint -> bigint, double -> bigint", "The least whole number that is not less; 0 for NaN."),
+    _row(
+        "round",
+        "double bigint! -> double",
+        "The double rounded to that number of decimal digits; a half is rounded away from 0.",
+    ),
+    _row("sqrt", "double -> double", "The square root; NaN for a negative number."),
+    _row("exp", "double -> double", "The exponential.", rounded=True),
+    _row("ln", "double -> double", "The natural logarithm; NULL for 0 and negative numbers.", "own", rounded=True),
+    _row("power", "double double -> double", "The first number to the power of the second.", rounded=True),
+    # comparison
+    _row("equal", "T T -> boolean", "Whether both are equal: NaN equals NaN, and -0.0 equals 0.0."),
+    _row("not_equal", "T T -> boolean", "Whether both differ."),
+    _row("less", "T T -> boolean", "Whether the first is less: false before true, and NaN after all other doubles."),
+    _row("less_or_equal", "T T -> boolean", "Whether the first is less, or both are equal."),
+    _row("greater", "T T -> boolean", "Whether the first is greater."),
+    _row("greater_or_equal", "T T -> boolean", "Whether the first is greater, or both are equal."),
+    _row("not_distinct", "T T -> boolean", "Whether both are equal or both NULL; never NULL itself.", "never"),
+    _row("is_in", "T T!* -> boolean", "Whether the first equals one of the literals.", "own"),
+    _row("greatest", "T T T* -> T", "The greatest argument that is not NULL.", "own"),
+    _row("least", "T T T* -> T", "The least argument that is not NULL.", "own"),
+    # logic and NULL
+    _row("and", "boolean boolean -> boolean", "False if one is false, else NULL if one is NULL, else true.", "own"),
+    _row("or", "boolean boolean -> boolean", "True if one is true, else NULL if one is NULL, else false.", "own"),
+    _row("not", "boolean -> boolean", "The negation; NULL for NULL."),
+    _row("is_null", "any -> boolean", "Whether it is NULL.", "never"),
+    _row("is_nan", "double -> boolean", "Whether it is NaN; false for NULL.", "never"),
+    _row("coalesce", "T T* -> T", "The first argument that is not NULL.", "own"),
+    # strings
+    _row("length", "string -> bigint", "The number of code points."),
+    _row("upper", "string -> string", "The string in upper case."),
+    _row("lower", "string -> string", "The string in lower case."),
+    _row("concat", "string string string* -> string", "The strings one after another.", eager=True),
+    _row(
+        "substring",
+        "string bigint bigint -> string",
+        "So many code points from a position: 1 is the first, -1 the last.",
+    ),
+    _row("trim", "string -> string", "The string without spaces at both ends."),
+    _row("ltrim", "string -> string", "The string without spaces at its beginning."),
+    _row("rtrim", "string -> string", "The string without spaces at its end."),
+    _row("replace", "string string string -> string", "The string with the third in place of each second."),
+    _row("position", "string string -> bigint", "Where the second first occurs in the first, counted from 1; else 0."),
+    _row("contains", "string string -> boolean", "Whether the second occurs in the first."),
+    _row("starts_with", "string string -> boolean", "Whether the first begins with the second."),
+    _row("ends_with", "string string -> boolean", "Whether the first ends with the second."),
+    _row(
+        "like",
+        "string string! -> boolean",
+        "Whether the pattern matches all of it: `%` any text, `_` a code point, `\\` escapes either.",
+    ),
+    _row("reverse", "string -> string", "The code points in reverse order."),
+    # dates and times
+    _row("year", "date -> bigint, timestamp -> bigint", "The year."),
+    _row("quarter", "date -> bigint, timestamp -> bigint", "The quarter of the year, from 1."),
+    _row("month", "date -> bigint, timestamp -> bigint", "The month, from 1."),
+    _row("day", "date -> bigint, timestamp -> bigint", "The day of the month."),
+    _row("day_of_week", "date -> bigint, timestamp -> bigint", "The day of the week: 1 is Sunday, 7 Saturday."),
+    _row("day_of_year", "date -> bigint, timestamp -> bigint", "The day of the year, from 1."),
+    _row("hour", "timestamp -> bigint", "The hour in UTC."),
+    _row("minute", "timestamp -> bigint", "The minute."),
+    _row("second", "timestamp -> bigint", "The whole second."),
+    _row(
+        "date_trunc",
+        "string! timestamp -> timestamp",
+        "The beginning of the year, quarter, month, week, day, hour, minute or second.",
+    ),
+    _row("add_months", "date bigint -> date", "So many months later, on the last day of a shorter month.", fails=True),
+    _row("add_days", "date bigint -> date", "So many days later.", fails=True),
+    _row("days_between", "date date -> bigint", "The number of days from the second date to the first."),
+    _row("unix_micros", "timestamp -> bigint", "The microseconds since 1970."),
+    _row("timestamp_micros", "bigint -> timestamp", "The instant so many microseconds after 1970.", fails=True),
+    # aggregates
+    _row("count", "-> bigint, any -> bigint", "The number of rows, or of values.", "never", aggregate=True),
+    _row("count_distinct", "T -> bigint", "The number of different values.", "never", aggregate=True),
+    _row(
+        "sum",
+        "bigint -> bigint, double -> double",
+        "The sum of the values; an error outside the range of bigint.",
+        "own",
+        fails=True,
+        rounded=True,
+        aggregate=True,
+    ),
+    _row("avg", "bigint -> double, double -> double", "The mean.", "own", rounded=True, aggregate=True),
+    _row("min", "T -> T", "The least value.", "own", aggregate=True),
+    _row("max", "T -> T", "The greatest value.", "own", aggregate=True),
+    _row("bool_and", "boolean -> boolean", "Whether all values are true.", "own", aggregate=True),
+    _row("bool_or", "boolean -> boolean", "Whether some value is true.", "own", aggregate=True),
+)
+
+OPERATIONS: Final[dict[str, Operation]] = {row.name: row for row in _ROWS}
+"""The operations by name. Values of all aggregates are those that are not NULL."""
+
+CASTS: Final[dict[tuple[str, str], bool]] = {
+    ("bigint", "double"): False,
+    ("bigint", "string"): False,
+    ("bigint", "boolean"): False,
+    ("double", "bigint"): True,
+    ("double", "string"): False,
+    ("double", "boolean"): False,
+    ("boolean", "bigint"): False,
+    ("boolean", "double"): False,
+    ("boolean", "string"): False,
+    ("string", "bigint"): True,
+    ("string", "double"): True,
+    ("string", "boolean"): True,
+    ("string", "date"): True,
+    ("date", "string"): False,
+    ("date", "timestamp"): False,
+    ("timestamp", "date"): False,
+    ("timestamp", "string"): False,
+}
+"""The casts between different types, and whether they may fail."""
+
+IMPLICIT: Final = frozenset({("bigint", "double"), ("date", "timestamp")})
+"""The casts that are inserted where a parameter's type asks for them."""

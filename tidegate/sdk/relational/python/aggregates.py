@@ -1,0 +1,157 @@
+"""Aggregates as a combiner: the accumulator is a list of slots, and the code that adds a row to them is generated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.relational.expressions import Call
+from tidegate.sdk.relational.python import numbers
+from tidegate.sdk.relational.python.row_function import compiled
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    """An aggregate as Python. `{s0}`, `{s1}` are its slots, `{o0}`, `{o1}` those of another accumulator, `{v}` a value.
+
+    `initial` creates the slots; `add` and `merge` are statements, `result` an expression.
+    """
+
+    initial: tuple[str, ...]
+    add: str
+    merge: str
+    result: str = "{s0}"
+
+
+def _best(test: str) -> _Fold:
+    """The value for which the test of a new one against it fails."""
+    return _Fold(
+        ("None",),
+        f"if {{s0}} is None or {test.format('{v}', '{s0}')}: {{s0}} = {{v}}",
+        f"if {{o0}} is not None and ({{s0}} is None or {test.format('{o0}', '{s0}')}): {{s0}} = {{o0}}",
+    )
+
+
+def _decided(by: str) -> _Fold:
+    """A boolean that one value decides."""
+    test = f"if {{s0}} is not {by}: {{s0}} = "
+    return _Fold(("None",), test + "{v}", "if {o0} is not None: " + test + "{o0}")
+
+
+def _sum(zero: str, result: str) -> _Fold:
+    return _Fold(
+        ("None",),
+        f"{{s0}} = ({zero} if {{s0}} is None else {{s0}}) + {{v}}",
+        "if {o0} is not None: {s0} = {o0} if {s0} is None else {s0} + {o0}",
+        result,
+    )
+
+
+def _average(zero: str) -> _Fold:
+    return _Fold(
+        (zero, "0"),
+        "{s0} += {v}; {s1} += 1",
+        "{s0} += {o0}; {s1} += {o1}",
+        "({s0} / {s1} if {s1} else None)",
+    )
+
+
+_FOLDS: Final[dict[str, dict[str, _Fold]]] = {
+    "count": {"*": _Fold(("0",), "{s0} += 1", "{s0} += {o0}")},
+    "count_distinct": {
+        "double": _Fold(
+            ("set()",), "{s0}.add({v} if {v} == {v} else None)", "{s0} |= {o0}", "len({s0})"
+        ),
+        "*": _Fold(("set()",), "{s0}.add({v})", "{s0} |= {o0}", "len({s0})"),
+    },
+    "sum": {"bigint": _sum("0", "checked_sum({s0})"), "double": _sum("0.0", "{s0}")},
+    "avg": {"bigint": _average("0"), "double": _average("0.0")},
+    "min": {"double": _best("less({0}, {1})"), "*": _best("{0} < {1}")},
+    "max": {"double": _best("less({1}, {0})"), "*": _best("{1} < {0}")},
+    "bool_and": {"*": _decided("False")},
+    "bool_or": {"*": _decided("True")},
+}
+
+
+def checked_sum(total: int | None) -> int | None:
+    """A sum that bigint can represent; ExpressionError for another one, whatever the order of its addends."""
+    if total is None or numbers.LEAST <= total <= numbers.GREATEST:
+        return total
+    numbers.out_of_range(total)
+
+
+class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
+    """Combines tuples of the arguments of aggregates to a tuple of their results.
+
+    `calls` are bound aggregates. An input has a value for each of them that has an argument, in their order.
+    """
+
+    in_parts = True
+    has_identity = True
+
+    def __init__(self, calls: Sequence[Call]) -> None:
+        self.calls = tuple(calls)
+        self._create, self._add, self._merge, self._extract = _functions(self.calls)
+
+    def create_accumulator(self) -> list[Any]:
+        return self._create()
+
+    def add_input(self, accumulator: list[Any], element: tuple[Any, ...]) -> list[Any]:
+        self._add(accumulator, element)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        merged = self._create()
+        for accumulator in accumulators:
+            self._merge(merged, accumulator)
+        return merged
+
+    def extract_output(self, accumulator: list[Any]) -> tuple[Any, ...]:
+        return self._extract(accumulator)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AggregateFn, (self.calls,)
+
+
+def _functions(
+    calls: Sequence[Call],
+) -> tuple[
+    Callable[[], list[Any]],
+    Callable[[list[Any], tuple[Any, ...]], None],
+    Callable[[list[Any], list[Any]], None],
+    Callable[[list[Any]], tuple[Any, ...]],
+]:
+    initial: list[str] = []
+    results: list[str] = []
+    add: list[str] = []
+    merge: list[str] = []
+    value = 0
+    for call in calls:
+        folds = _FOLDS[call.operation]
+        argument = call.arguments[0] if call.arguments else None
+        fold = folds.get(str(argument.type), folds.get("*")) if argument is not None else folds["*"]
+        assert fold is not None
+        slots = {f"s{k}": f"slots[{len(initial) + k}]" for k in range(len(fold.initial))}
+        others = {f"o{k}": f"others[{len(initial) + k}]" for k in range(len(fold.initial))}
+        if argument is None:
+            add.append(fold.add.format(v="", **slots))
+        else:
+            add.append(f"v = values[{value}]")
+            value += 1
+            statement = fold.add.format(v="v", **slots)
+            if argument.nullable:
+                add += ["if v is not None:", f"    {statement}"]
+            else:
+                add.append(statement)
+        merge.append(fold.merge.format(**slots, **others))
+        results.append(fold.result.format(**slots))
+        initial += fold.initial
+    names = {"less": numbers.less, "checked_sum": checked_sum}
+    return (
+        compiled("create", "", [f"return [{', '.join(initial)}]"], names),
+        compiled("add", "slots, values", add, names),
+        compiled("merge", "slots, others", merge, names),
+        compiled("extract", "slots", [f"return ({''.join(f'{result}, ' for result in results)})"], names),
+    )

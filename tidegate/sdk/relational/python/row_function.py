@@ -1,0 +1,59 @@
+"""Functions of an element that compute expressions: generated once, and pickled as the expressions they compute."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.sdk.data.schema import Access
+from tidegate.sdk.relational.expressions import Tree
+from tidegate.sdk.relational.python.printing import printed
+from tidegate.sdk.relational.python.values import field_of
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class RowCode:
+    """The expressions that a function computes, bound to the columns of its elements, and how it reads those.
+
+    It returns the value of a single expression if `single`, else a tuple of the values.
+    """
+
+    trees: tuple[Tree, ...]
+    access: Access
+    single: bool = False
+
+
+def row_function(code: RowCode, make: Callable[[tuple[Any, ...]], Any] | None = None) -> Callable[[Any], Any]:
+    """The function. `make` is applied to the tuple of values."""
+    names: dict[str, Any] = {"make": make, "field_of": field_of}
+    made = printed(code.trees, _reader(code.access))
+    results = ", ".join(made.results)
+    result = results if code.single else f"({results},)" if made.results else "()"
+    lines = [*made.reads, f"return make({result})" if make else f"return {result}"]
+    return compiled("expressions", "element", lines, names | dict(made.names))
+
+
+def _reader(access: Access) -> Callable[[str], str]:
+    match access:
+        case "attribute":
+            return lambda name: f"element.{name}"
+        case "item":
+            return lambda name: f"element[{name!r}]"
+        case "either":
+            return lambda name: f"field_of(element, {name!r})"
+
+
+def compiled(name: str, parameters: str, lines: Sequence[str], names: dict[str, Any]) -> Callable[..., Any]:
+    """A function of generated lines; tracebacks show them."""
+    source = "\n    ".join([f"def {name}({parameters}):", *lines])
+    file = f"<tidegate {name} {next(_numbers)}>"
+    environment = dict(names)
+    exec(compile(source, file, "exec"), environment)
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    function: Callable[..., Any] = environment[name]
+    return function

@@ -1,0 +1,159 @@
+"""The Python of each operation and cast: a template for its operands, or a function that is called with them.
+
+A template mentions each operand `{0}`, `{1}`, … once, since an operand may be any expression. Operands are not NULL,
+except those of operations whose rule for NULL is their own. `{t}` is a variable of the template's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from tidegate.sdk.data.columns import ColumnType
+from tidegate.sdk.relational.python import casts, numbers, strings, times
+from tidegate.sdk.relational.python.values import GREATEST, LEAST
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """A function, called with the operands under a name that no other function has in generated code."""
+
+    name: str
+    function: Callable[..., Any]
+
+
+Template: TypeAlias = str | Called
+
+
+def _bigint(operation: str) -> str:
+    """A template whose result is checked to have 64 bits."""
+    return f"({{t}} if {LEAST} <= ({{t}} := {operation}) <= {GREATEST} else out_of_range({{t}}))"
+
+
+def _call(function: Callable[..., Any]) -> Called:
+    return Called(function.__name__, function)
+
+
+_NOT_DOUBLE: Final = ("boolean", "bigint", "string", "date", "timestamp", "interval", "binary")
+
+
+def _compared(plain: str, doubles: Template) -> dict[str, Template]:
+    """Comparisons of doubles differ from Python's because of NaN."""
+    return {"double": doubles, "*": plain}
+
+
+_TEMPLATES: Final[dict[str, dict[str, Template]]] = {
+    "add": {
+        "bigint": _bigint("{0} + {1}"),
+        "double": "({0} + {1})",
+        "timestamp": _call(times.later),
+        "interval": _call(times.sum_of_intervals),
+    },
+    "subtract": {
+        "bigint": _bigint("{0} - {1}"),
+        "double": "({0} - {1})",
+        "timestamp timestamp": "({0} - {1})",
+        "timestamp interval": _call(times.earlier),
+        "interval": _call(times.difference_of_intervals),
+    },
+    "multiply": {"bigint": _bigint("{0} * {1}"), "double": "({0} * {1})"},
+    "divide": {"*": _call(numbers.divide)},
+    "div": {"*": _call(numbers.div)},
+    "remainder": {"bigint": _call(numbers.remainder), "double": _call(numbers.remainder_of_doubles)},
+    "negate": {"bigint": _bigint("-{0}"), "double": "(-{0})"},
+    "abs": {"bigint": _bigint("abs({0})"), "double": "abs({0})"},
+    "floor": {"bigint": "{0}", "double": _call(numbers.floor)},
+    "ceil": {"bigint": "{0}", "double": _call(numbers.ceil)},
+    "round": {"*": _call(numbers.round_half_up)},
+    "sqrt": {"*": _call(numbers.sqrt)},
+    "exp": {"*": _call(numbers.exp)},
+    "ln": {"*": _call(numbers.ln)},
+    "power": {"*": _call(numbers.power)},
+    "equal": _compared("({0} == {1})", _call(numbers.equal)),
+    "not_equal": _compared("({0} != {1})", "(not equal({0}, {1}))"),
+    "less": _compared("({0} < {1})", _call(numbers.less)),
+    "less_or_equal": _compared("({0} <= {1})", _call(numbers.less_or_equal)),
+    "greater": _compared("({0} > {1})", "(not less_or_equal({0}, {1}))"),
+    "greater_or_equal": _compared("({0} >= {1})", "(not less({0}, {1}))"),
+    "not_distinct": _compared("({0} == {1})", _call(numbers.not_distinct)),
+    "greatest": {"*": _call(numbers.greatest)},
+    "least": {"*": _call(numbers.least)},
+    "not": {"*": "(not {0})"},
+    "is_null": {"*": "({0} is None)"},
+    "is_nan": {"*": "(({t} := {0}) != {t})"},
+    "length": {"*": "len({0})"},
+    "upper": {"*": _call(strings.upper)},
+    "lower": {"*": _call(strings.lower)},
+    "substring": {"*": _call(strings.substring)},
+    "trim": {"*": _call(strings.trim)},
+    "ltrim": {"*": _call(strings.ltrim)},
+    "rtrim": {"*": _call(strings.rtrim)},
+    "replace": {"*": _call(strings.replace)},
+    "position": {"*": _call(strings.position)},
+    "contains": {"*": "({1} in {0})"},
+    "starts_with": {"*": "{0}.startswith({1})"},
+    "ends_with": {"*": "{0}.endswith({1})"},
+    "reverse": {"*": _call(strings.reverse)},
+    "year": {"*": "{0}.year"},
+    "quarter": {"*": _call(times.quarter)},
+    "month": {"*": "{0}.month"},
+    "day": {"*": "{0}.day"},
+    "day_of_week": {"*": _call(times.day_of_week)},
+    "day_of_year": {"*": _call(times.day_of_year)},
+    "hour": {"*": "{0}.hour"},
+    "minute": {"*": "{0}.minute"},
+    "second": {"*": "{0}.second"},
+    "date_trunc": {"*": _call(times.date_trunc)},
+    "add_months": {"*": _call(times.add_months)},
+    "add_days": {"*": _call(times.add_days)},
+    "days_between": {"*": _call(times.days_between)},
+    "unix_micros": {"*": _call(times.unix_micros)},
+    "timestamp_micros": {"*": _call(times.timestamp_micros)},
+}
+
+PRINTED: Final = frozenset({"and", "or", "coalesce", "is_in", "like", "concat"})
+"""The operations that the printer writes itself."""
+
+_CASTS: Final[dict[tuple[str, str], Template]] = {
+    ("bigint", "double"): "float({0})",
+    ("bigint", "string"): "str({0})",
+    ("bigint", "boolean"): "({0} != 0)",
+    ("double", "bigint"): _call(casts.double_to_bigint),
+    ("double", "string"): _call(casts.double_to_string),
+    ("double", "boolean"): "({0} != 0.0)",
+    ("boolean", "bigint"): "int({0})",
+    ("boolean", "double"): "float({0})",
+    ("boolean", "string"): _call(casts.boolean_to_string),
+    ("string", "bigint"): _call(casts.string_to_bigint),
+    ("string", "double"): _call(casts.string_to_double),
+    ("string", "boolean"): _call(casts.string_to_boolean),
+    ("string", "date"): _call(casts.string_to_date),
+    ("date", "string"): "{0}.isoformat()",
+    ("date", "timestamp"): _call(casts.date_to_timestamp),
+    ("timestamp", "date"): "{0}.date()",
+    ("timestamp", "string"): _call(casts.timestamp_to_string),
+}
+
+ENVIRONMENT: Final[dict[str, Any]] = {
+    "out_of_range": numbers.out_of_range,
+    "equal": numbers.equal,
+    "less": numbers.less,
+    "less_or_equal": numbers.less_or_equal,
+}
+"""The functions that templates name in their text."""
+
+
+def template_of(operation: str, types: tuple[ColumnType, ...]) -> Template:
+    """The template of an operation for operands of these types."""
+    templates = _TEMPLATES[operation]
+    names = list(map(str, types))
+    for key in (" ".join(names), names[0], "*"):
+        if key in templates:
+            return templates[key]
+    raise KeyError(f"{operation} of {' '.join(names)}")
+
+
+def cast_template(given: ColumnType, to: ColumnType) -> Template:
+    """The template of a cast."""
+    return _CASTS[str(given), str(to)]
