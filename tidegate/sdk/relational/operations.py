@@ -117,8 +117,18 @@ _ROWS: Final = (
     ),
     _row("negate", "bigint -> bigint, double -> double", "The number with the other sign.", fails=True),
     _row("abs", "bigint -> bigint, double -> double", "The number without its sign.", fails=True),
-    _row("floor", "bigint -> bigint, double -> bigint", "The greatest whole number that is not greater; 0 for NaN."),
-    _row("ceil", "bigint -> bigint, double -> bigint", "The least whole number that is not less; 0 for NaN."),
+    _row(
+        "floor",
+        "bigint -> bigint, double -> bigint",
+        "The greatest whole number that is not greater; 0 for NaN.",
+        fails=True,
+    ),
+    _row(
+        "ceil",
+        "bigint -> bigint, double -> bigint",
+        "The least whole number that is not less; 0 for NaN.",
+        fails=True,
+    ),
     _row(
         "round",
         "double bigint! -> double",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, NoReturn
 
@@ -62,21 +63,18 @@ def remainder_of_doubles(a: float, b: float) -> float:
 
 
 def floor(x: float) -> int:
-    return _within(math.floor(x)) if math.isfinite(x) else _not_finite(x)
+    return 0 if x != x else _whole(x, math.floor)
 
 
 def ceil(x: float) -> int:
-    return _within(math.ceil(x)) if math.isfinite(x) else _not_finite(x)
+    return 0 if x != x else _whole(x, math.ceil)
 
 
-def _not_finite(x: float) -> int:
-    """As Java converts NaN and the infinities."""
-    return 0 if x != x else GREATEST if x > 0 else LEAST
-
-
-def _within(n: int) -> int:
-    """The nearest bigint, as Java converts doubles."""
-    return GREATEST if n > GREATEST else LEAST if n < LEAST else n
+def _whole(x: float, rounded: Callable[[float], int]) -> int:
+    """Refuses what bigint can't represent. 2.0**63, the double nearest to the greatest bigint, becomes that."""
+    if not -9223372036854775808.0 <= x <= 9223372036854775808.0:
+        raise ExpressionError("ARITHMETIC_OVERFLOW", f"{x} is out of range for bigint, which has 64 bits")
+    return min(rounded(x), GREATEST)
 
 
 def round_half_up(x: float, digits: int) -> float:

@@ -1,0 +1,78 @@
+"""Every operation, cast and random expression has the same value, or the same error, in Python as in Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from tests.support.expression_cases import calls_of, casts, edge_rows, python_results, random_tree
+from tests.support.spark_expressions import SparkRows, same
+from tidegate.sdk.relational.expressions import Call, Tree, text, walk
+from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.operations import OPERATIONS
+
+ROWS = edge_rows()
+SCALAR = [operation for operation in OPERATIONS.values() if not operation.aggregate]
+
+
+@pytest.fixture(scope="module")
+def reference(spark_session: Any) -> SparkRows:
+    return SparkRows(spark_session, ROWS)
+
+
+def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int) -> list[str]:
+    """Where Python and Spark differ. `errors_each`: how many failing rows of each expression to try on Spark."""
+    from pyspark.errors import PySparkException
+
+    python = [python_results(tree, ROWS) for tree in trees]
+    failing = [[k for k, value in enumerate(values) if isinstance(value, ExpressionError)] for values in python]
+    try:
+        spark = reference.values(trees, failing)
+    except PySparkException as error:
+        if len(trees) > 1:
+            return [each for tree in trees for each in differences(reference, [tree], errors_each)]
+        fails = [k for k in range(len(ROWS)) if k not in failing[0] and reference.condition(trees[0], k)]
+        return [f"{text(trees[0])}: only Spark fails for {_shown(trees[0], k)}: {error}"[:400] for k in fails[:3]]
+    found = []
+    for tree, ours, theirs, failed in zip(trees, python, spark, failing, strict=True):
+        rounded = any(isinstance(each, Call) and OPERATIONS[each.operation].rounded for each in walk(tree))
+        for k, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            if k not in failed and not same(one, other, 1e-12 if rounded else 0.0):
+                found.append(f"{text(tree)}: Python {one!r}, Spark {other!r} for {_shown(tree, k)}")
+        comparable = [k for k in failed if ours[k].condition != "DATETIME_OVERFLOW"]  # Spark goes beyond the year 9999
+        for k in comparable[:errors_each]:
+            condition = reference.condition(tree, k)
+            if condition != ours[k].condition:
+                found.append(f"{text(tree)}: Python {ours[k]}, Spark {condition!r} for {_shown(tree, k)}")
+    return found
+
+
+def _shown(tree: Tree, k: int) -> Any:
+    from tidegate.sdk.relational.expressions import column_names
+
+    return {name: ROWS[k][name] for name in column_names(tree)}
+
+
+def batches(trees: Iterable[Tree], size: int) -> list[list[Tree]]:
+    every = list(trees)
+    return [every[at : at + size] for at in range(0, len(every), size)]
+
+
+def test_every_operation_on_edge_values_is_that_of_spark(reference: SparkRows) -> None:
+    trees = [tree for operation in SCALAR for tree in calls_of(operation)]
+    assert {tree.operation for tree in trees if isinstance(tree, Call)} == {operation.name for operation in SCALAR}
+    assert [each for batch in batches(trees, 40) for each in differences(reference, batch, 1)] == []
+
+
+def test_every_cast_of_edge_values_is_that_of_spark(reference: SparkRows) -> None:
+    assert differences(reference, list(casts()), 2) == []
+
+
+def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfig: pytest.Config) -> None:
+    draw = random.Random(20)
+    count = pytestconfig.getoption("--expressions")
+    trees = [random_tree(draw, draw.randrange(2, 5)) for _ in range(count)]
+    assert [each for batch in batches(trees, 25) for each in differences(reference, batch, 1)] == []

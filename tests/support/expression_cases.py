@@ -1,0 +1,169 @@
+"""Rows of edge values, calls of every operation on them, and random expressions."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import SCALARS, Field, Schema
+from tidegate.sdk.relational.authoring import Expression, literal
+from tidegate.sdk.relational.binding import Input, bound
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Tree
+from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.operations import CASTS, COMPARABLE, OPERATIONS, Operation, Signature
+from tidegate.sdk.relational.python.row_function import RowCode, row_function
+
+UTC = datetime.UTC
+NAN = float("nan")
+INF = float("inf")
+
+POOLS: Final[dict[str, list[Any]]] = {
+    "bigint": [None, 0, 1, -1, 7, -2, 2**63 - 1, -(2**63), 40],
+    "double": [None, 0.0, -0.0, 1.5, -2.5, NAN, INF, -INF, 1e300],
+    "string": [None, "", "a", " 12 ", "Straße", "👍é ", "1e3", "TRUE", "2024-02-29"],
+    "boolean": [None, True, False],
+    "date": [None, datetime.date(2024, 2, 29), datetime.date(1969, 12, 31), datetime.date(2023, 1, 31)],
+    "timestamp": [
+        None,
+        datetime.datetime(2024, 2, 29, 23, 59, 59, 999999, UTC),
+        datetime.datetime(1969, 12, 31, 23, 59, 55, 500000, UTC),
+        datetime.datetime(2023, 5, 17, 12, 30, tzinfo=UTC),
+    ],
+    "interval": [None, datetime.timedelta(0), datetime.timedelta(days=-3, microseconds=1), datetime.timedelta(hours=25)],
+}
+"""Edge values by type."""
+
+COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "bigint": ("a", "b"),
+    "double": ("x", "y"),
+    "string": ("s", "t"),
+    "boolean": ("p", "q"),
+    "date": ("d", "e"),
+    "timestamp": ("at", "until"),
+    "interval": ("i", "j"),
+}
+
+SCHEMA: Final = Schema(tuple(Field(name, SCALARS[type]) for type, names in COLUMNS.items() for name in names))
+INPUT: Final = Input(SCHEMA)
+
+LITERALS: Final[dict[str, list[Any]]] = {
+    "round": [0, 1, 2, -1],
+    "date_trunc": ["year", "quarter", "month", "week", "day", "hour", "minute", "second"],
+    "like": ["%", "a%", "_", "%a_e", "", "\\%", "% 12%"],
+}
+"""The literals with which operations are called whose signature asks for some."""
+
+
+def edge_rows() -> list[dict[str, Any]]:
+    """All pairs of edge values of each type, as the two columns of that type."""
+    rows = []
+    for k in range(81):
+        row = {}
+        for type, (one, two) in COLUMNS.items():
+            pool = POOLS[type]
+            row[one], row[two] = pool[k // len(pool) % len(pool)], pool[k % len(pool)]
+        rows.append(row)
+    return rows
+
+
+def calls_of(operation: Operation) -> Iterator[Tree]:
+    """Bound calls of an operation: of every signature, and for each type that `T` stands for."""
+    for signature in operation.signatures:
+        variable = any(each.type == "T" for each in signature.parameters)
+        anything = any(each.type == "any" for each in signature.parameters)
+        for type in COMPARABLE if variable or anything else ("",):
+            if type != "binary":
+                for arguments in _arguments(operation.name, signature, type):
+                    yield bound(Call(operation.name, arguments), INPUT)
+
+
+def _arguments(name: str, signature: Signature, variable: str) -> Iterator[tuple[Tree, ...]]:
+    columns: dict[str, int] = {}
+    found: list[Tree | None] = []
+    for each in signature.parameters:
+        type = variable if each.type in ("T", "any") else each.type
+        if each.literal and each.repeated:
+            found += [literal(value) for value in POOLS[type][-2:]]
+        elif each.literal:
+            found.append(None)
+        else:
+            used = columns.get(type, 0)
+            columns[type] = used + 1
+            found.append(Column(COLUMNS[type][used % 2]))
+    for value in LITERALS.get(name, [0]):
+        yield tuple(literal(value) if each is None else each for each in found)
+
+
+def casts() -> Iterator[Tree]:
+    """Casts of the first column of each type to every type."""
+    for given, to in CASTS:
+        for name in COLUMNS[given]:
+            yield bound(Cast(Column(name), SCALARS[to]), INPUT)
+
+
+def python_results(tree: Tree, rows: list[dict[str, Any]]) -> list[Any]:
+    """For each row the value of a bound tree, or the ExpressionError."""
+    compute = row_function(RowCode((tree,), "item", single=True))
+    found: list[Any] = []
+    for row in rows:
+        try:
+            found.append(compute(row))
+        except ExpressionError as error:
+            found.append(error)
+    return found
+
+
+# -- random expressions
+
+SCALAR_OPERATIONS: Final = [operation for operation in OPERATIONS.values() if not operation.aggregate]
+
+
+def random_tree(draw: random.Random, depth: int) -> Tree:
+    """A bound expression of some type."""
+    return bound(_random(draw, draw.choice(list(COLUMNS)), depth), INPUT)
+
+
+def _random(draw: random.Random, type: str, depth: int) -> Tree:
+    if depth == 0 or draw.random() < 0.15:
+        if draw.random() < 0.75:
+            return Column(draw.choice(COLUMNS[type]))
+        return literal(draw.choice([value for value in POOLS[type] if value is not None]))
+    kind = draw.random()
+    if kind < 0.1:
+        condition, value, other = (_random(draw, each, depth - 1) for each in ("boolean", type, type))
+        return Case(((condition, value),), other)
+    if kind < 0.25 and (given := [one for one, to in CASTS if to == type]):
+        return Cast(_random(draw, draw.choice(given), depth - 1), SCALARS[type])
+    operation, signature, variable = draw.choice(_makers(type))
+    arguments: list[Tree] = []
+    for each in signature.parameters:
+        wanted = variable if each.type == "T" else draw.choice(list(COLUMNS)) if each.type == "any" else each.type
+        if each.literal:
+            values = LITERALS.get(operation.name, [value for value in POOLS[wanted] if value is not None])
+            arguments.append(literal(draw.choice(values)))
+        else:
+            arguments.append(_random(draw, wanted, depth - 1))
+    return Call(operation.name, tuple(arguments))
+
+
+def _makers(type: str) -> list[tuple[Operation, Signature, str]]:
+    found = []
+    for operation in SCALAR_OPERATIONS:
+        if operation.rounded:
+            continue  # the last digits would decide comparisons
+        for signature in operation.signatures:
+            generic = any(each.type == "T" for each in signature.parameters)
+            if signature.result == "T":
+                found.append((operation, signature, type))
+            elif signature.result == type:
+                found += [(operation, signature, each) for each in (COLUMNS if generic else ("",))]
+    return found
+
+
+def tree_of(expression: Expression) -> Tree:
+    """An author's expression, bound to the columns of the edge rows."""
+    return bound(expression.tree, INPUT)
+
+

@@ -1,0 +1,192 @@
+"""Expressions as Spark SQL: the reference that the Python of every operation is compared with."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
+
+from tests.support.expression_cases import SCHEMA
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree
+
+_INFIX: Final = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "div": "DIV",
+    "remainder": "%",
+    "equal": "=",
+    "not_equal": "<>",
+    "less": "<",
+    "less_or_equal": "<=",
+    "greater": ">",
+    "greater_or_equal": ">=",
+    "not_distinct": "<=>",
+    "and": "AND",
+    "or": "OR",
+}
+
+_NAMES: Final = {
+    "length": "char_length",
+    "position": "instr",
+    "starts_with": "startswith",
+    "ends_with": "endswith",
+    "is_nan": "isnan",
+    "add_days": "date_add",
+    "days_between": "datediff",
+    "day_of_week": "dayofweek",
+    "day_of_year": "dayofyear",
+    "is_null": "isnull",
+}
+
+_SQL_TYPES: Final = {"interval": "interval day to second"}
+
+_CAST_TO_INT: Final = frozenset({"substring", "add_months", "add_days"})
+"""Functions whose numbers are ints in Spark."""
+
+
+def sql(tree: Tree) -> str:
+    """The SQL of a bound tree; the result has the tree's type."""
+    match tree:
+        case Column(name=name):
+            return f"`{name}`"
+        case Literal(value=value, type=type):
+            return f"CAST({_literal(value)} AS {sql_type(type)})"
+        case Cast(operand=operand, type=type):
+            return f"CAST({sql(operand)} AS {sql_type(type)})"
+        case Case(branches=branches, otherwise=otherwise):
+            whens = " ".join(f"WHEN {sql(condition)} THEN {sql(value)}" for condition, value in branches)
+            return f"CASE {whens} ELSE {sql(otherwise)} END"
+        case Call():
+            return f"CAST({_call(tree)} AS {sql_type(tree.type)})"
+
+
+def sql_type(type: Any) -> str:
+    """The name of a type in Spark."""
+    return _SQL_TYPES.get(str(type), str(type))
+
+
+def _call(call: Call) -> str:
+    name = call.operation
+    arguments = [sql(each) for each in call.arguments]
+    if name in _SPECIAL:
+        return _SPECIAL[name](arguments)
+    if name in _INFIX:
+        return f"({arguments[0]} {_INFIX[name]} {arguments[1]})"
+    if name in _CAST_TO_INT:
+        arguments = [
+            f"CAST(IF({text} IS NULL, NULL, greatest(least({text}, 2147483647), -2147483648)) AS INT)"
+            if str(each.type) == "bigint"
+            else text
+            for text, each in zip(arguments, call.arguments, strict=True)
+        ]
+    if name in ("like", "date_trunc", "round"):
+        arguments = [_bare(each, text) for each, text in zip(call.arguments, arguments, strict=True)]
+    if name == "like":
+        return f"({arguments[0]} LIKE {arguments[1]})"
+    return f"{_NAMES.get(name, name)}({', '.join(arguments)})"
+
+
+def _bare(tree: Tree, text: str) -> str:
+    return _literal(tree.value) if isinstance(tree, Literal) else text
+
+
+_SPECIAL: Final[dict[str, Callable[[list[str]], str]]] = {
+    "not": lambda a: f"(NOT {a[0]})",
+    "negate": lambda a: f"(- {a[0]})",
+    "is_in": lambda a: f"({a[0]} IN ({', '.join(a[1:])}))",
+    "count_distinct": lambda a: f"count(DISTINCT {a[0]})",
+    "count": lambda a: f"count({a[0] if a else '*'})",
+}
+
+
+def _literal(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case bool():
+            return str(value).upper()
+        case int():
+            return f"'{value}'" if value == -(2**63) else f"{value}L" if abs(value) >= 2**31 else str(value)
+        case float():
+            return f"'{value!r}'" if not math.isfinite(value) else f"{value!r}D"
+        case str():
+            return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        case datetime.datetime():
+            return f"TIMESTAMP '{value:%Y-%m-%d %H:%M:%S.%f}'"
+        case datetime.date():
+            return f"DATE '{value.isoformat()}'"
+        case datetime.timedelta():
+            return f"make_dt_interval({value.days}, 0, 0, {value.seconds + value.microseconds / 1e6:.6f})"
+    raise AssertionError(f"no literal for {value!r}")
+
+
+DDL: Final = ", ".join(f"{field.name} {sql_type(field.type)}" for field in SCHEMA.fields)
+
+
+class SparkRows:
+    """A session in ANSI mode and UTC, with a table of rows on which it evaluates expressions."""
+
+    def __init__(self, session: Any, rows: list[dict[str, Any]]) -> None:
+        self.session = session.newSession()
+        self.session.conf.set("spark.sql.ansi.enabled", "true")
+        self.session.conf.set("spark.sql.session.timeZone", "UTC")
+        numbered = [(k, *(row[name] for name in SCHEMA.names)) for k, row in enumerate(rows)]
+        self.frame = self.session.createDataFrame(numbered, f"row int, {DDL}").coalesce(1).cache()
+        self.frame.createOrReplaceTempView("expression_rows")
+
+    def values(self, trees: Sequence[Tree], without: Sequence[Collection[int]]) -> list[list[Any]]:
+        """For each tree its values for all rows but those `without` it, for which there is None."""
+        columns = ", ".join(
+            f"CASE WHEN row IN ({', '.join(map(str, left_out)) or -1}) THEN NULL ELSE {sql(tree)} END AS v{k}"
+            for k, (tree, left_out) in enumerate(zip(trees, without, strict=True))
+        )
+        rows = self.session.sql(f"SELECT row, {columns} FROM expression_rows").collect()
+        rows.sort(key=lambda row: row["row"])
+        return [[from_spark(row[f"v{k}"]) for row in rows] for k in range(len(trees))]
+
+    def condition(self, tree: Tree, row: int) -> str:
+        """The condition of the error of a tree for a row, under the name that it has in Tidegate; "" without one."""
+        from pyspark.errors import PySparkException
+
+        try:
+            self.session.sql(f"SELECT {sql(tree)} FROM expression_rows WHERE row = {row}").collect()
+        except PySparkException as error:
+            found = next((name for name in CONDITIONS if f"[{name}" in str(error)), None)
+            if found is None:
+                raise
+            return CONDITIONS[found]
+        return ""
+
+
+CONDITIONS: Final = {
+    "ARITHMETIC_OVERFLOW": "ARITHMETIC_OVERFLOW",
+    "BINARY_ARITHMETIC_OVERFLOW": "ARITHMETIC_OVERFLOW",
+    "INTERVAL_ARITHMETIC_OVERFLOW": "ARITHMETIC_OVERFLOW",
+    "DIVIDE_BY_ZERO": "DIVIDE_BY_ZERO",
+    "REMAINDER_BY_ZERO": "REMAINDER_BY_ZERO",
+    "CAST_INVALID_INPUT": "CAST_INVALID_INPUT",
+    "CAST_OVERFLOW": "CAST_OVERFLOW",
+    "DATETIME_OVERFLOW": "DATETIME_OVERFLOW",
+}
+"""Spark's conditions, and ours for them."""
+
+
+def from_spark(value: Any) -> Any:
+    """A value that Spark returned, as expressions have it: naive local datetimes become instants in UTC."""
+    if isinstance(value, datetime.datetime):
+        return value.astimezone(datetime.UTC)
+    return value
+
+
+def same(one: Any, other: Any, tolerance: float = 0.0) -> bool:
+    """Whether two values are the same, including the sign of zeros and NaN; doubles up to a relative tolerance."""
+    if isinstance(one, float) and isinstance(other, float):
+        if one != one or other != other:
+            return one != one and other != other
+        if tolerance and math.isclose(one, other, rel_tol=tolerance):
+            return True
+        return one == other and math.copysign(1.0, one) == math.copysign(1.0, other)
+    return type(one) is type(other) and bool(one == other)
