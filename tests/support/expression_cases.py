@@ -31,7 +31,12 @@ POOLS: Final[dict[str, list[Any]]] = {
         datetime.datetime(1969, 12, 31, 23, 59, 55, 500000, UTC),
         datetime.datetime(2023, 5, 17, 12, 30, tzinfo=UTC),
     ],
-    "interval": [None, datetime.timedelta(0), datetime.timedelta(days=-3, microseconds=1), datetime.timedelta(hours=25)],
+    "interval": [
+        None,
+        datetime.timedelta(0),
+        datetime.timedelta(days=-3, microseconds=1),
+        datetime.timedelta(hours=25),
+    ],
 }
 """Edge values by type."""
 
@@ -165,5 +170,3 @@ def _makers(type: str) -> list[tuple[Operation, Signature, str]]:
 def tree_of(expression: Expression) -> Tree:
     """An author's expression, bound to the columns of the edge rows."""
     return bound(expression.tree, INPUT)
-
-

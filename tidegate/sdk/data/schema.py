@@ -1,4 +1,4 @@
-"""Schemas of element types: the columns that a dataclass, a NamedTuple, a TypedDict, a pydantic model or a Row declares.
+"""Schemas of element types: the columns that dataclasses, NamedTuples, TypedDicts, pydantic models and Rows declare.
 
 >>> from dataclasses import dataclass
 >>> @dataclass
@@ -95,7 +95,11 @@ def access_of(hint: Any) -> Access:
     cls, _ = class_of(plain)
     if isinstance(cls, type) and issubclass(cls, Mapping):
         return "item"
-    return "attribute" if isinstance(cls, type) and (_field_names(cls) is not None or hasattr(cls, "_fields")) else "either"
+    return (
+        "attribute"
+        if isinstance(cls, type) and (_field_names(cls) is not None or hasattr(cls, "_fields"))
+        else "either"
+    )
 
 
 def column_of(hint: Any) -> tuple[ColumnType, bool]:
@@ -153,7 +157,7 @@ def _field_names(cls: Any) -> list[str] | None:
 
 
 def column_type(given: Any) -> ColumnType:
-    """A type given by an author: its name in SQL (`"bigint"`), or a Python type (`int`). Raises BuildError for others."""
+    """A type given by an author: a name in SQL (`"bigint"`), or a Python type (`int`). Raises BuildError."""
     found: ColumnType | None
     if isinstance(given, ColumnType):
         return given

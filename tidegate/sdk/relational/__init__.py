@@ -1,1 +1,1 @@
-"""Expressions over columns: what authors write, the tree that it becomes, the table of operations, and the back ends."""
+"""Expressions over columns: what authors write, the tree that it becomes, the operations, and the back ends."""

@@ -51,7 +51,7 @@ class Expression:
         return Expression(self.tree, name)
 
     def cast(self, type: Any) -> Expression:
-        """The value converted to a type: its name in SQL, or a Python type. A value that can't be converted is an error."""
+        """The value converted to a type, a name in SQL or a Python type; an error if it can't be converted."""
         return Expression(Cast(self.tree, column_type(type)))
 
     def is_null(self) -> Expression:
@@ -60,11 +60,11 @@ class Expression:
 
     def is_not_null(self) -> Expression:
         """Whether the value is not NULL. Never NULL itself."""
-        return ~self.is_null()
+        return _call("not", self.is_null())
 
     def is_distinct_from(self, other: Any) -> Expression:
         """Whether both differ, where NULL equals NULL. Never NULL itself."""
-        return ~_call("not_distinct", self, other)
+        return _call("not", _call("not_distinct", self, other))
 
     def is_not_distinct_from(self, other: Any) -> Expression:
         """Whether both are equal, where NULL equals NULL. Never NULL itself."""
@@ -78,7 +78,7 @@ class Expression:
 
     def between(self, least: Any, greatest: Any) -> Expression:
         """Whether the value is at least the first and at most the second."""
-        return (self >= least) & (self <= greatest)
+        return _call("and", self >= least, self <= greatest)
 
     def like(self, pattern: str) -> Expression:
         """Whether the whole string matches: `%` stands for any text, `_` for one code point, `\\` escapes either."""
@@ -163,7 +163,7 @@ class Expression:
 
     def __bool__(self) -> NoReturn:
         raise BuildError(
-            f"the expression {self} is neither true nor false: it has a value for each element, when the pipeline runs. "
+            f"the expression {self} is neither true nor false: it has a value for each element of a run. "
             "Combine conditions with & (and), | (or) and ~ (not), each in parentheses; test for a list of values with "
             ".is_in([...])"
         )
@@ -176,7 +176,7 @@ class Expression:
 
 
 class When(Expression):
-    """A CASE without an ELSE, which is NULL if no condition is true; add conditions by `when`, an ELSE by `otherwise`."""
+    """A CASE, which is NULL if no condition is true; `when` adds a condition, `otherwise` the value if none is true."""
 
     __slots__ = ("branches",)
 

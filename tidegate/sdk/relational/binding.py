@@ -51,8 +51,7 @@ def bound(tree: Tree, input: Input) -> Tree:
     for each in walk(tree):
         if is_aggregate(each):
             raise BuildError(
-                f"{text(each)} is an aggregate, which has a value only for a group: "
-                "write tg.GroupBy(...).agg(name=...)"
+                f"{text(each)} is an aggregate, which has a value only for a group: write tg.GroupBy(...).agg(name=...)"
             )
     return _bound(tree, input)
 
@@ -241,7 +240,7 @@ def _common(types: Sequence[ColumnType]) -> ColumnType | None:
     """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none."""
     found: ColumnType = VOID
     for type in types:
-        if type == found or type == VOID:
+        if type in (found, VOID):
             continue
         if found == VOID or (str(found), str(type)) in IMPLICIT:
             found = type
@@ -291,5 +290,5 @@ def _wrong_types(operation: Operation, arguments: Sequence[Tree], tree: Tree) ->
         )
     name = INFIX.get(operation.name, operation.name)
     given = ", ".join(str(each.type) for each in arguments) or "no arguments"
-    takes = "; ".join(" ".join(str(signature).split(" ->")[0].split()) or "nothing" for signature in operation.signatures)
+    takes = "; ".join(str(signature).partition("->")[0].strip() or "nothing" for signature in operation.signatures)
     return f"{shown}{name} takes ({takes}), not ({given}). To convert a value, write .cast(...)"

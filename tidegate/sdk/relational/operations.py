@@ -44,7 +44,8 @@ class Operation:
     """A row of the table.
 
     `fails`: it may raise an error for arguments of the right types. `eager`: all its arguments are evaluated, even
-    after one that is NULL. `rounded`: back ends may differ in the last digits.
+    after one that is NULL. `last_first`: they are evaluated from the last to the first. `rounded`: back ends may differ
+    in the last digits.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Operation:
     nulls: Nulls = "strict"
     fails: bool = False
     eager: bool = False
+    last_first: bool = False
     rounded: bool = False
     aggregate: bool = False
 
@@ -78,11 +80,12 @@ def _row(
     *,
     fails: bool = False,
     eager: bool = False,
+    last_first: bool = False,
     rounded: bool = False,
     aggregate: bool = False,
 ) -> Operation:
     made = tuple(map(_signature, signatures.split(",")))
-    return Operation(name, made, summary, nulls, fails, eager, rounded, aggregate)
+    return Operation(name, made, summary, nulls, fails, eager, last_first, rounded, aggregate)
 
 
 _NUMBERS: Final = "bigint bigint -> bigint, double double -> double"
@@ -102,18 +105,26 @@ _ROWS: Final = (
         fails=True,
     ),
     _row("multiply", _NUMBERS, "The product; an error outside the range of bigint.", fails=True),
-    _row("divide", "double double -> double", "The quotient as a double; an error for a divisor of 0.", fails=True),
+    _row(
+        "divide",
+        "double double -> double",
+        "The quotient as a double; an error for a divisor of 0.",
+        fails=True,
+        last_first=True,
+    ),
     _row(
         "div",
         "bigint bigint -> bigint",
         "The quotient without its fraction, truncated towards 0; an error for a divisor of 0.",
         fails=True,
+        last_first=True,
     ),
     _row(
         "remainder",
         _NUMBERS,
         "The remainder of the truncated quotient, with the sign of the dividend; an error for a divisor of 0.",
         fails=True,
+        last_first=True,
     ),
     _row("negate", "bigint -> bigint, double -> double", "The number with the other sign.", fails=True),
     _row("abs", "bigint -> bigint, double -> double", "The number without its sign.", fails=True),

@@ -73,8 +73,8 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
     def agg(self, **columns: Computation) -> AggregateColumns:
         """Aggregate the groups by expressions: `.agg(revenue=tg.fn.sum("price"), n=tg.fn.count())`.
 
-        The keys are columns or expressions, not functions. Emits a Row for each group: the keys, then the columns, which
-        may compute with aggregates and keys. NULL, NaN and zero are one key each.
+        The keys are columns or expressions, not functions. Emits a Row for each group: the keys, then the columns,
+        which may compute with aggregates and keys. NULL, NaN and zero are one key each.
         """
         from tidegate.transforms.grouping.aggregate_columns import AggregateColumns
 

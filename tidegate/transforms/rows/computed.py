@@ -1,4 +1,4 @@
-"""Rows of computed columns: `Select` with expressions, and the functions that lower expressions to element-wise steps."""
+"""Rows of computed columns: `Select` with expressions, lowered to functions of elements."""
 
 from __future__ import annotations
 
@@ -103,5 +103,3 @@ def named_expression(expression: Expression, owner: str) -> str:
     if expression.name is None:
         raise BuildError(f"{owner}: {expression} has no name: write name={expression}, or .alias(name)")
     return expression.name
-
-

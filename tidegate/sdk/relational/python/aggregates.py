@@ -10,6 +10,7 @@ from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.relational.expressions import Call
 from tidegate.sdk.relational.python import numbers
 from tidegate.sdk.relational.python.row_function import compiled
+from tidegate.sdk.relational.python.values import GREATEST, LEAST
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,7 @@ def _average(zero: str) -> _Fold:
 _FOLDS: Final[dict[str, dict[str, _Fold]]] = {
     "count": {"*": _Fold(("0",), "{s0} += 1", "{s0} += {o0}")},
     "count_distinct": {
-        "double": _Fold(
-            ("set()",), "{s0}.add({v} if {v} == {v} else None)", "{s0} |= {o0}", "len({s0})"
-        ),
+        "double": _Fold(("set()",), "{s0}.add({v} if {v} == {v} else None)", "{s0} |= {o0}", "len({s0})"),
         "*": _Fold(("set()",), "{s0}.add({v})", "{s0} |= {o0}", "len({s0})"),
     },
     "sum": {"bigint": _sum("0", "checked_sum({s0})"), "double": _sum("0.0", "{s0}")},
@@ -77,9 +76,9 @@ _FOLDS: Final[dict[str, dict[str, _Fold]]] = {
 
 def checked_sum(total: int | None) -> int | None:
     """A sum that bigint can represent; ExpressionError for another one, whatever the order of its addends."""
-    if total is None or numbers.LEAST <= total <= numbers.GREATEST:
+    if total is None or LEAST <= total <= GREATEST:
         return total
-    numbers.out_of_range(total)
+    return numbers.out_of_range(total)
 
 
 class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):

@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from typing import Any, NoReturn
 
 from tidegate.sdk.relational.failures import ExpressionError
-from tidegate.sdk.relational.python.values import GREATEST, LEAST
+from tidegate.sdk.relational.python.values import GREATEST
 
 
 def out_of_range(value: int) -> NoReturn:
@@ -26,17 +26,16 @@ def remainder_by_zero() -> NoReturn:
     raise ExpressionError("REMAINDER_BY_ZERO", "remainder by 0; tg.fn.nullif(divisor, 0) makes the remainder NULL")
 
 
-def multiply(a: float, b: float) -> float:
-    return a * b
+# The divisor comes first, since it is evaluated first.
 
 
-def divide(a: float, b: float) -> float:
+def divide(b: float, a: float) -> float:
     if b == 0.0:
         divide_by_zero()
     return a / b
 
 
-def div(a: int, b: int) -> int:
+def div(b: int, a: int) -> int:
     """The quotient truncated towards 0; Python's is rounded down."""
     if b == 0:
         divide_by_zero()
@@ -46,7 +45,7 @@ def div(a: int, b: int) -> int:
     return quotient if quotient <= GREATEST else out_of_range(quotient)
 
 
-def remainder(a: int, b: int) -> int:
+def remainder(b: int, a: int) -> int:
     """The remainder with the sign of the dividend; Python's has that of the divisor."""
     if b == 0:
         remainder_by_zero()
@@ -54,7 +53,7 @@ def remainder(a: int, b: int) -> int:
     return -found if a < 0 else found
 
 
-def remainder_of_doubles(a: float, b: float) -> float:
+def remainder_of_doubles(b: float, a: float) -> float:
     if b == 0.0:
         remainder_by_zero()
     if math.isinf(a):

@@ -11,10 +11,8 @@ import datetime
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
-from tidegate.sdk.data.columns import ColumnType
 from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, column_names, walk
 from tidegate.sdk.relational.operations import OPERATIONS
@@ -115,16 +113,17 @@ class _Printer:
                 match_ = strings.like_pattern(str(_value(arguments[1]))).fullmatch
                 return self._strict(f"({self._constant(match_)}({{0}}) is not None)", arguments[:1], eager=False)
             case "concat":
-                template = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
-                return self._strict(template, arguments, eager=True)
+                joined = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
+                return self._strict(joined, arguments, eager=True)
         template = template_of(call.operation, tuple(each.type for each in arguments))
         operation = OPERATIONS[call.operation]
         if operation.nulls == "strict" or call.operation == "ln":
-            return self._strict(template, arguments, eager=operation.eager)
+            ordered = arguments[::-1] if operation.last_first else arguments
+            return self._strict(template, ordered, eager=operation.eager)
         return self._filled(template, list(map(self.print, arguments)))
 
     def _strict(self, template: Template, arguments: Sequence[Tree], *, eager: bool) -> str:
-        """A template that gives NULL if an operand is NULL. Operands are evaluated from the left.
+        """A template that gives NULL if an operand is NULL. Operands are evaluated in the order given.
 
         After one that is NULL, the others are evaluated only if `eager`: they may fail.
         """
@@ -137,11 +136,7 @@ class _Printer:
                 operands.append(text)
                 if argument.nullable:
                     guards.append(f"({text} is None)")
-            elif argument.nullable or (k < last and may_fail(argument)):
-                variable = self._variable("t")
-                operands.append(variable)
-                guards.append(f"(({variable} := {text}) is None)")
-            elif eager and last >= 0 and may_fail(argument):
+            elif argument.nullable or (may_fail(argument) and (k < last or (eager and last >= 0))):
                 variable = self._variable("t")
                 operands.append(variable)
                 guards.append(f"(({variable} := {text}) is None)")

@@ -1,7 +1,8 @@
 """The Python of each operation and cast: a template for its operands, or a function that is called with them.
 
 A template mentions each operand `{0}`, `{1}`, … once, since an operand may be any expression. Operands are not NULL,
-except those of operations whose rule for NULL is their own. `{t}` is a variable of the template's own.
+except those of operations whose rule for NULL is their own; those of an operation that
+evaluates the last one first come in reverse order. `{t}` is a variable of the template's own.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ UTC: Final = datetime.UTC
 def _refuse(value: Any, name: str, type: str, why: str = "") -> NoReturn:
     if value is None:
         raise ExpressionError(
-            "INVALID_COLUMN_VALUE", f"the column {name!r} is NULL, and its type says that it never is: declare it as `| None`"
+            "INVALID_COLUMN_VALUE",
+            f"the column {name!r} is NULL, and its type says that it never is: declare it as `| None`",
         )
     raise ExpressionError(
         "INVALID_COLUMN_VALUE", f"the column {name!r} is of type {type}, and {shorten(value)} is not{why}"
