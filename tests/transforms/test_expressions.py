@@ -1,0 +1,75 @@
+"""Filter, Select and GroupBy(...).agg(...) with expressions over the fields of elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.sdk.data.schema import schema_of
+
+
+@dataclass(frozen=True)
+class Order:
+    user: str
+    price: float | None
+    qty: int
+
+
+NAN = float("nan")
+ORDERS = [Order("a", 1.5, 20), Order("b", None, 11), Order("a", NAN, 2), Order("a", 2.0, 12)]
+
+
+def orders(runner: str = "direct") -> tg.PCollection[Order]:
+    return tg.Pipeline(runner) | tg.Create(ORDERS)
+
+
+def test_a_filter_drops_elements_for_which_its_expression_is_false_or_null() -> None:
+    assert (orders() | tg.Filter(tg.col("price") < 2)).collect() == [ORDERS[0]]
+
+
+def test_a_selection_computes_columns_and_gives_the_rows_their_schema() -> None:
+    rows = orders() | tg.Select("user", total=tg.col("price") * tg.col("qty"))
+    assert str(schema_of(rows.element_type)) == "user string not null, total double"
+    assert list(map(repr, rows.collect())) == [
+        "Row(user='a', total=30.0)",
+        "Row(user='b', total=None)",
+        "Row(user='a', total=nan)",
+        "Row(user='a', total=24.0)",
+    ]
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_groups_are_aggregated_by_expressions_over_aggregates(runner: str) -> None:
+    columns: dict[str, Any] = {"n": tg.fn.count("price"), "mean": tg.fn.sum("qty") / tg.fn.count()}
+    found = (orders(runner) | tg.GroupBy("user").agg(**columns)).collect()
+    assert sorted(found) == [("a", 3, 34 / 3), ("b", 0, 11.0)]
+
+
+def test_null_and_nan_are_one_group_each_and_both_zeros_are_one() -> None:
+    values = [Order("a", price, 1) for price in (NAN, float("inf") - float("inf"), None, None, 0.0, -0.0)]
+    found = (tg.Pipeline() | tg.Create(values) | tg.GroupBy("price").agg(n=tg.fn.count())).collect()
+    assert sorted(map(repr, found)) == ["Row(price=0.0, n=2)", "Row(price=None, n=2)", "Row(price=nan, n=2)"]
+
+
+def test_an_unknown_column_is_refused_with_the_step_and_its_line() -> None:
+    with pytest.raises(tg.BuildError, match=r"(?s)no column 'qtty'.*Did you mean 'qty'\?.*in step 'Filter\(qtty\)'"):
+        orders() | tg.Filter(tg.col("qtty") > 10)
+
+
+def test_operands_of_the_wrong_type_are_refused_with_what_the_operator_takes() -> None:
+    with pytest.raises(tg.TypeCheckError, match=r"column 'x': in qty \+ user, \+ takes .*not \(bigint, string\)"):
+        orders() | tg.Select(x=tg.col("qty") + tg.col("user"))
+
+
+def test_an_overflow_fails_the_run_with_the_element() -> None:
+    rows = tg.Pipeline() | tg.Create([Order("a", 1.5, 2**62)]) | tg.Select(x=tg.col("qty") * 4)
+    with pytest.raises(tg.UserCodeError, match=r"(?s)ARITHMETIC_OVERFLOW.*out of range for bigint.*element: Order"):
+        rows.collect()
+
+
+def test_an_expression_has_no_truth_value() -> None:
+    with pytest.raises(tg.BuildError, match=r"neither true nor false"):
+        bool(tg.col("a") == 1)
