@@ -178,12 +178,12 @@ def test_groups_have_types_and_labels() -> None:
     [
         (lambda: tg.GroupBy(), "GroupBy takes at least one field or function"),
         (lambda: tg.Select(), "Select takes at least one field"),
-        (lambda: tg.Select(3), "Select: a field is an attribute's name or a function, not 3"),
+        (lambda: tg.Select(3), "Select: a field is an attribute's name, a function or an expression, not 3"),
         (lambda: tg.Select("a", "a"), "Select: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a b"), "GroupBy: 'a b' can't name a field"),
         (lambda: tg.Select(_a=len), "Select: '_a' can't name a field"),
         (lambda: tg.GroupBy("a").aggregate_field("b", sum, "a"), "aggregate_field: the field 'a' occurs twice"),
-        (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is an attribute's name or"),
+        (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is an attribute's name,"),
         (lambda: tg.GroupBy("a").aggregate_field("b", 3, "s"), "a combiner is a CombineFn or a callable"),
     ],
 )
