@@ -134,7 +134,8 @@ from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
 from tidegate.transforms.rows.dataframes import ToDataFrame
-from tidegate.transforms.rows.row import Row, Select
+from tidegate.transforms.rows.row import Row
+from tidegate.transforms.rows.select import Select
 from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:

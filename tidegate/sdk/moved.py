@@ -265,6 +265,14 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.sdk.pipeline", "Transform"): ("tidegate.sdk.steps.transform", "Transform"),
     ("tidegate.sdk.pipeline", "ptransform_fn"): ("tidegate.sdk.steps.applied_function", "ptransform_fn"),
     ("tidegate.sdk.interactive.table", "show"): ("tidegate.sdk.interactive.show", "show"),
+    ("tidegate.transforms.rows.row", "Select"): ("tidegate.transforms.rows.select", "Select"),
+    ("tidegate.transforms.rows.row", "RowOf"): ("tidegate.transforms.rows.select", "RowOf"),
+    ("tidegate.transforms.rows.row", "_Values"): ("tidegate.transforms.rows.fields", "_Values"),
+    ("tidegate.transforms.grouping.group_by", "OfElements"): (
+        "tidegate.transforms.grouping.of_elements",
+        "OfElements",
+    ),
+    ("tidegate.transforms.grouping.group_by", "key_and_value"): ("tidegate.transforms.functions", "key_and_value"),
 }
 """From a module and a name at its top level to the current module and name."""
 

@@ -49,6 +49,11 @@ def with_computed_key(element: T, fn: Callable[[T], K]) -> tuple[K, T]:
     return fn(element), element
 
 
+def key_and_value(element: T, key: Callable[[T], K], value: Callable[[T], R]) -> tuple[K, R]:
+    """`(key(element), value(element))`."""
+    return key(element), value(element)
+
+
 def with_computed_key_from(element: T, fn: Callable[..., K], *args: Any, **kwargs: Any) -> tuple[K, T]:
     """As `with_computed_key`, for a function with further arguments."""
     return fn(element, *args, **kwargs), element

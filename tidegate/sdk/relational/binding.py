@@ -6,6 +6,7 @@ They show the part of the expression that is refused; the step and its line are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -168,6 +169,7 @@ def _call(operation: Operation, arguments: list[Tree], tree: Tree) -> Tree:
 
 
 def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree], types: _Types) -> Tree:
+    _check_literals(operation, signature, arguments)
     fitted = tuple(_implicit(argument, type) for argument, type in zip(arguments, types.parameters, strict=True))
     result = types.variable if signature.result == "T" else SCALARS[signature.result]
     match operation.nulls:
@@ -178,6 +180,23 @@ def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree
         case "own":
             nullable = _nullable_by_own_rule(operation, fitted)
     return Call(operation.name, fitted, result, nullable)
+
+
+_PATTERN: Final = re.compile(r"(?:[^\\]|\\[%_\\])*")
+"""What is a LIKE pattern."""
+
+
+def _check_literals(operation: Operation, signature: Signature, arguments: Sequence[Tree]) -> None:
+    """Raises BuildError for a NULL where a literal decides what is computed, and for a bad LIKE pattern."""
+    for argument, parameter in zip(arguments, signature.parameters):
+        if parameter.literal and not parameter.repeated and isinstance(argument, Literal) and argument.value is None:
+            raise BuildError(f"in {text(Call(operation.name, tuple(arguments)))}, the literal is NULL: give a value")
+    match operation.name, arguments:
+        case "like", (_, Literal(value=str(pattern))) if not _PATTERN.fullmatch(pattern):
+            raise BuildError(
+                f"in {text(Call(operation.name, tuple(arguments)))}, a backslash of the pattern escapes neither %, _ "
+                "nor a backslash: double it to match a backslash"
+            )
 
 
 def _nullable_by_own_rule(operation: Operation, arguments: Sequence[Tree]) -> bool:

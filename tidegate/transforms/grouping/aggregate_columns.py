@@ -10,7 +10,7 @@ from tidegate.sdk.data.schema import access_of, schema_of, with_schema
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
-from tidegate.sdk.primitives import CombinePerKey, Map, MultiOutput, pair_type
+from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
 from tidegate.sdk.relational.authoring import Expression, col
 from tidegate.sdk.relational.binding import Input, bound_aggregate
 from tidegate.sdk.relational.expressions import Column, Tree
@@ -19,8 +19,8 @@ from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import RowCode, compiled, row_function
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.transforms.elementwise import Values
-from tidegate.transforms.functions import with_computed_key
-from tidegate.transforms.grouping.group_by import GroupBy, OfElements, key_and_value
+from tidegate.transforms.functions import key_and_value, with_computed_key
+from tidegate.transforms.grouping.of_elements import OfElements
 from tidegate.transforms.rows.computed import Computed, bound_columns
 from tidegate.transforms.rows.row import Row, row_maker
 
@@ -28,18 +28,24 @@ from tidegate.transforms.rows.row import Row, row_maker
 class AggregateColumns(PTransform[PCollection[Any], PCollection[Row]]):
     """A `GroupBy` with aggregated columns; `GroupBy(...).agg(...)` returns one."""
 
-    def __init__(self, by: GroupBy, columns: Mapping[str, Expression]) -> None:
-        self.by = by
-        self.label = by.label
+    def __init__(
+        self,
+        keys: Mapping[str, str | Expression | Callable[[Any], Any]],
+        columns: Mapping[str, Expression],
+        grouping: GroupByKey,
+        label: str | None,
+    ) -> None:
+        self.keys = {name: _key(name, each) for name, each in keys.items()}
         self.columns = dict(columns)
-        self.keys = {name: _key(name, each) for name, each in by.keys.items()}
+        self.grouping = grouping
+        self.label = label
 
     def default_label(self) -> str:
-        return self.by.default_label()
+        return f"GroupBy({', '.join(self.keys)})"
 
     def with_late_data(self, tag: str) -> AggregateColumns:
         """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows."""
-        return AggregateColumns(self.by.with_late_data(tag), self.columns)
+        return AggregateColumns(self.keys, self.columns, self.grouping.with_late_data(tag), self.label)
 
     def expand(self, input: PCollection[Any]) -> Any:
         element = input.element_type
@@ -52,7 +58,7 @@ class AggregateColumns(PTransform[PCollection[Any], PCollection[Row]]):
         rows = GroupRow(tuple(keys.values()), tuple(keys), tuple(outputs.values()), tuple(outputs))
         row = Map(rows, name="Row").with_output_types(with_schema(Row, Schema(tuple(fields))))
         combiner = AggregateFn(calls)
-        tag = self.by.grouping.late_tag
+        tag = self.grouping.late_tag
         if tag is None:
             pairs = Map(key_and_value, key, value, name="Key").with_output_types(pair_type(Any, tuple[Any, ...]))
             return input | pairs | CombinePerKey(combiner, name="Combine") | row

@@ -3,37 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tidegate.sdk.authoring.combine import (
-    CallableFn,
-    CombineFn,
-    ListFn,
-    TupleCombineFn,
-    TupleFn,
-    WithArguments,
-    as_combine_fn,
-    combiner_name,
-)
+from tidegate.sdk.authoring.combine import CombineFn, TupleCombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.transforms.elementwise import Values
-from tidegate.transforms.functions import with_computed_key
-from tidegate.transforms.rows.row import (
+from tidegate.transforms.functions import key_and_value, with_computed_key
+from tidegate.transforms.grouping.of_elements import OfElements
+from tidegate.transforms.rows.fields import (
     Expression,
-    Row,
     add_field,
     expression_type,
     expressions_of,
     function_of,
     is_computation,
-    row_maker,
     values_function,
 )
+from tidegate.transforms.rows.row import Row, row_maker
 
 if TYPE_CHECKING:
     from tidegate.sdk.relational.authoring import Expression as Computation
@@ -85,7 +76,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
             add_field("agg", every, name, column)
         if not columns:
             raise BuildError("agg takes at least one column, such as agg(n=tg.fn.count())")
-        return AggregateColumns(self, columns)
+        return AggregateColumns(self.keys, columns, self.grouping, self.label)
 
     def with_late_data(self, tag: str) -> GroupBy:
         """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows."""
@@ -168,41 +159,6 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         out: Any = input | keyed | combined.with_late_data(tag)
         late = out[tag] | Values(name="Late").with_output_types(element)
         return MultiOutput({MAIN: out[MAIN] | row, tag: late})
-
-
-class OfElements(WithArguments):
-    """Applies `value` to each element before combining it, so that the grouping sees, and drops if late, the elements.
-
-    If the inner combiner needs all values at once, the elements are buffered, and converted when it is called.
-    """
-
-    def __init__(self, inner: CombineFn[Any, Any, Any], value: Callable[[Any], Any]) -> None:
-        super().__init__(inner, (), {})
-        self.value = value
-        self._gathers = type(inner) in (ListFn, TupleFn, CallableFn)
-
-    def create_accumulator(self) -> Any:
-        return [] if self._gathers else self.inner.create_accumulator()
-
-    def add_input(self, accumulator: Any, element: Any) -> Any:
-        if self._gathers:
-            accumulator.append(element)
-            return accumulator
-        return self.inner.add_input(accumulator, self.value(element))
-
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        return (ListFn() if self._gathers else self.inner).merge_accumulators(accumulators)
-
-    def compact(self, accumulator: Any) -> Any:
-        return accumulator if self._gathers else self.inner.compact(accumulator)
-
-    def extract_output(self, accumulator: Any) -> Any:
-        return self.inner.extract_output(list(map(self.value, accumulator)) if self._gathers else accumulator)
-
-
-def key_and_value(element: Any, key: Any, value: Any) -> tuple[Any, Any]:
-    """`(key(element), value(element))`."""
-    return key(element), value(element)
 
 
 class RowKey:

@@ -96,10 +96,3 @@ class RowOfFunctions:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return RowOfFunctions, (self.functions,)
-
-
-def named_expression(expression: Expression, owner: str) -> str:
-    """The name of an expression: that of a column, or its alias. Raises BuildError if it has none."""
-    if expression.name is None:
-        raise BuildError(f"{owner}: {expression} has no name: write name={expression}, or .alias(name)")
-    return expression.name

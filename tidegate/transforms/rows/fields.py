@@ -1,0 +1,84 @@
+"""Fields as authors give them to Select and GroupBy: names of attributes, functions of elements, and expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
+from tidegate.sdk.typehints.signatures import signature_of
+
+if TYPE_CHECKING:
+    from tidegate.sdk.relational.authoring import Expression as Computation
+
+Expression: TypeAlias = str | Callable[[Any], Any]
+"""A field of an element, by its attribute's name or as a function of the element."""
+
+
+def is_computation(field: Any) -> bool:
+    """Whether a field is an expression over columns, such as `tg.col("price") * 2`."""
+    return bool(getattr(type(field), "is_expression", False))
+
+
+def expressions_of(owner: str, unnamed: str, fields: Iterable[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """The expressions by field name. Raises BuildError for a name given twice or a bad expression."""
+    found: dict[str, Any] = {}
+    for at, field in enumerate(fields):
+        if is_computation(field):
+            add_field(owner, found, _name_of(field, owner), field)
+        else:
+            add_field(owner, found, field if isinstance(field, str) else f"{unnamed}{at}", field)
+    for name, field in named.items():
+        add_field(owner, found, name, field)
+    return found
+
+
+def _name_of(expression: Computation, owner: str) -> str:
+    """The name of an expression: that of a column, or its alias. Raises BuildError if it has none."""
+    if expression.name is None:
+        raise BuildError(f"{owner}: {expression} has no name: write name={expression}, or .alias(name)")
+    return expression.name
+
+
+def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
+    """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
+    if not isinstance(field, str) and not callable(field) and not is_computation(field):
+        raise BuildError(f"{owner}: a field is an attribute's name, a function or an expression, not {shorten(field)}")
+    if name in found:
+        raise BuildError(f"{owner}: the field {name!r} occurs twice: give one of them another name")
+    if not name.isidentifier() or name.startswith("_"):
+        rule = "names are identifiers that don't begin with an underscore"
+        raise BuildError(f"{owner}: {name!r} can't name a field: {rule}")
+    found[name] = field
+
+
+def function_of(expression: Expression) -> Callable[[Any], Any]:
+    """The expression as a function of an element."""
+    return attrgetter(expression) if isinstance(expression, str) else expression
+
+
+def values_function(expressions: Iterable[Expression]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function from an element to the values of several expressions, in order."""
+    functions = tuple(map(function_of, expressions))
+    names = [expression for expression in expressions if isinstance(expression, str)]
+    return attrgetter(*names) if len(names) == len(functions) > 1 else _Values(functions)
+
+
+class _Values:
+    def __init__(self, functions: tuple[Callable[[Any], Any], ...]) -> None:
+        self.functions = functions
+
+    def __call__(self, element: Any) -> tuple[Any, ...]:
+        return tuple([function(element) for function in self.functions])
+
+
+def expression_type(expression: Expression, element_type: Any) -> Any:
+    """The type of an expression's values for elements of type `element_type`."""
+    if not isinstance(expression, str):
+        return signature_of(expression).result
+    plain = plain_hint(element_type)
+    if plain is Any or is_union(plain) or not isinstance(getattr(plain, "__origin__", plain), type):
+        return Any
+    return field_types(plain).get(expression, Any)
