@@ -38,7 +38,7 @@ help:
 	@echo "make lint         ruff, mypy --strict, the import floors, and import circles"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make flags        write docs/flags.md from the options' models"
-	@echo "make reference    write docs/reference.md from the docstrings"
+	@echo "make reference    write docs/reference.md from the docstrings, and the tables in docs/expressions.md"
 	@echo "make tree         write the tree in docs/architecture.md from the modules' docstrings"
 	@echo "make pictures     draw the pictures of docs/tour.md"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
@@ -158,6 +158,7 @@ flags: $(VENV)/.with-dev
 
 reference: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_reference.py docs/reference.md
+	@$(BIN)/python docs/generate_operations.py docs/expressions.md
 
 tree: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_tree.py docs/architecture.md

@@ -38,6 +38,7 @@ GROUPS = {
     "Triggers, panes and evictors": ("sdk.windowing.triggers", "sdk.data.panes", "sdk.windowing.evictors"),
     "State and timers": ("sdk.authoring.state",),
     "Files": ("io",),
+    "Expressions": ("sdk.relational",),
     "Errors": ("sdk.errors",),
 }  # fmt: skip
 """The names of `tg` by the modules that define them, the most particular module first."""
@@ -66,10 +67,15 @@ MADE_OTHERWISE = {"PCollection", "PipelineOptions"}
 def page() -> str:
     """The whole page."""
     sections: dict[str, list[str]] = {group: [] for group in GROUPS}
-    for name in sorted(set(tidegate.__all__) - {"io", "combiners", "__version__"}, key=str.lower):
+    for name in sorted(set(tidegate.__all__) - {"io", "fn", "combiners", "__version__"}, key=str.lower):
         group = CONSTANTS[name][0] if name in CONSTANTS else _group(getattr(tidegate, name))
         sections[group].append(_entry("tg", name, getattr(tidegate, name)))
-    for prefix, module in (("tg.combiners", tidegate.combiners), ("tg.io", tidegate.io), ("testing", tidegate.testing)):
+    for prefix, module in (
+        ("tg.fn", tidegate.fn),
+        ("tg.combiners", tidegate.combiners),
+        ("tg.io", tidegate.io),
+        ("testing", tidegate.testing),
+    ):
         title = "tidegate.testing" if prefix == "testing" else prefix
         sections[title] = [
             _entry(prefix, name, getattr(module, name)) for name in sorted(module.__all__, key=str.lower)

@@ -224,12 +224,12 @@ def date_trunc(unit: str, at: Any) -> Expression:
 
 
 def add_months(date: Any, months: Any) -> Expression:
-    """The date so many months later; the last day of a month that is shorter."""
+    """The date that many months later, or the last day of a month that is shorter."""
     return _of("add_months", date, months)
 
 
 def add_days(date: Any, days: Any) -> Expression:
-    """The date so many days later."""
+    """The date that many days later."""
     return _of("add_days", date, days)
 
 
@@ -244,7 +244,7 @@ def unix_micros(at: Any) -> Expression:
 
 
 def timestamp_micros(micros: Any) -> Expression:
-    """The instant so many microseconds after 1970."""
+    """The instant that many microseconds after 1970."""
     return _of("timestamp_micros", micros)
 
 
