@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.expression_cases import calls_of, casts, edge_rows, python_results, random_tree
-from tests.support.spark_expressions import SparkRows, same
+from tests.support.expressions.cases import calls_of, casts, edge_rows, python_results, random_tree
+from tests.support.expressions.spark_reference import SparkRows, same
 from tidegate.sdk.relational.expressions import Call, Tree, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS

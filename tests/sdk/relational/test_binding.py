@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.expression_cases import INPUT, tree_of
+from tests.support.expressions.cases import INPUT, tree_of
 from tidegate.sdk.relational.binding import bound
 
 

@@ -1,5 +1,4 @@
-"""Columns: the types of the values that expressions compute with, and schemas, which name and type the fields of
-elements.
+"""The types of columns, whose values expressions compute with, and schemas, the typed fields of elements.
 
 A type has the name that it has in SQL. Its values are those of one Python type: `bigint` is an `int` of 64 bits,
 `timestamp` an aware `datetime` in UTC, `interval` a `timedelta`, and NULL is None.

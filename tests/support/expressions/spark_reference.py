@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
-from tests.support.expression_cases import SCHEMA
+from tests.support.expressions.cases import SCHEMA
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree
 
 _INFIX: Final = {
