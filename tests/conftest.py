@@ -38,7 +38,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
-    group.addoption("--expressions", type=int, default=50, help="how many random expressions to compare with Spark")
+    group.addoption("--expressions", type=int, default=25, help="how many random expressions to compare with Spark")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
     group.addoption(
         "--streaming-workers",
