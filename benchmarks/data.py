@@ -126,7 +126,7 @@ def grouped() -> list[tuple[int, int]]:
 
 
 def readings() -> list[tuple[int, int]]:
-    """W6: a million pairs with 10,000 keys."""
+    """W6 and W9: a million pairs with 10,000 keys."""
     return _cached(_readings)  # type: ignore[no-any-return]
 
 

@@ -137,4 +137,27 @@ def w7() -> Result:
     return count, total & MASK
 
 
-LOOPS: dict[str, Callable[[], Result]] = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5, "W6": w6, "W7": w7}
+def w9() -> Result:
+    known: dict[int, tuple[int, int]] = {}
+    get = known.get
+    nothing = 0, 0
+    for key, value in data.readings():
+        n, sum_ = get(key, nothing)
+        known[key] = n + 1, sum_ + value
+    count = total = 0
+    for key, (n, sum_) in known.items():
+        count += 1
+        total += mixed(key, n, sum_)
+    return count, total & MASK
+
+
+LOOPS: dict[str, Callable[[], Result]] = {
+    "W1": w1,
+    "W2": w2,
+    "W3": w3,
+    "W4": w4,
+    "W5": w5,
+    "W6": w6,
+    "W7": w7,
+    "W9": w9,
+}

@@ -25,7 +25,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 TARGETS = {
-    "direct": {"W1": 2.0, "W2": 1.3, "W3": 2.0, "W4": 2.5, "W5": 1.5, "W6": 4.0, "W7": 1.5},
+    "direct": {"W1": 2.0, "W2": 1.3, "W3": 2.0, "W4": 2.5, "W5": 1.5, "W6": 4.0, "W7": 1.5, "W9": 1.2},
     "streaming": {"W1": 2.0, "W2": 1.0, "W3": 1.6, "W4": 2.5, "W5": 1.5, "W6": 3.0, "W7": 1.2},
 }
 PROCESS_TARGETS = {"direct": 0.25, "streaming": 1.0}
@@ -73,6 +73,7 @@ def _load(data: Any, name: str) -> None:
         "W4": ["visits", "stamped_visits"],
         "W5": ["grouped"],
         "W6": ["readings"],
+        "W9": ["readings"],
     }
     for part in inputs.get(name, ["left", "right"] if name == "W7" else []):
         getattr(data, part)()
@@ -103,13 +104,13 @@ def run_in_process(name: str, argv: list[str], flags: list[str]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", metavar="W1…W8")
+    parser.add_argument("workloads", nargs="*", metavar="W1…W9")
     parser.add_argument("--runner", default="direct")
     parser.add_argument("--repeat", type=int, default=3)
     argv = sys.argv[1:]
     cut = argv.index("--") if "--" in argv else len(argv)
     args, flags = parser.parse_args(argv[:cut]), argv[cut + 1 :]
-    names = args.workloads or [f"W{i}" for i in range(1, 9)]
+    names = args.workloads or [f"W{i}" for i in range(1, 10)]
     targets = TARGETS.get(args.runner, {})
     print(f"runner {args.runner}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, median of {args.repeat}")
     print(f"{'':4}{'loop s':>9}{'pipeline s':>12}{'ratio':>8}{'target':>7}")

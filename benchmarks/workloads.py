@@ -131,6 +131,32 @@ def w7(p: tg.Pipeline, folder: str) -> None:
     total({"left": left, "right": right} | tg.CoGroupByKey() | "terms" >> tg.FlatMap(join_terms), folder)
 
 
+class CountAndSum(tg.CombineFn[int, tuple[int, int], tuple[int, int]]):
+    """The number of values, and their sum."""
+
+    def create_accumulator(self) -> tuple[int, int]:
+        return 0, 0
+
+    def add_input(self, accumulator: tuple[int, int], element: int) -> tuple[int, int]:
+        count, total = accumulator
+        return count + 1, total + element
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        counts, totals = zip(*accumulators, strict=True)
+        return sum(counts), sum(totals)
+
+    def extract_output(self, accumulator: tuple[int, int]) -> tuple[int, int]:
+        return accumulator
+
+
+def combined_term(pair: tuple[int, tuple[int, int]]) -> int:
+    return mixed(pair[0], *pair[1])
+
+
+def w9(p: tg.Pipeline, folder: str) -> None:
+    total(p | tg.Create(data.readings()) | tg.CombinePerKey(CountAndSum()) | "term" >> tg.Map(combined_term), folder)
+
+
 PIPELINES: dict[str, Callable[[tg.Pipeline, str], None]] = {
     "W1": w1,
     "W2": w2,
@@ -140,6 +166,7 @@ PIPELINES: dict[str, Callable[[tg.Pipeline, str], None]] = {
     "W6": w6,
     "W6 unordered": w6_unordered,
     "W7": w7,
+    "W9": w9,
 }
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tidegate.runners.engine.elementwise.fused_node import load_link
+from tidegate.runners.engine.grouping.combiners import load_combiner
+from tidegate.runners.engine.grouping.fold_codegen import adding_function
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.plan import Plan
 from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
@@ -31,7 +33,7 @@ def function_calls(plan: Plan, options: RunOptions, *, load: bool = True) -> Ite
     for node in nodes.values():
         if isinstance(node, (ParDo, CombinePerKey)):
             reason = always or _why_called(node)
-            if not reason and isinstance(node, ParDo):
+            if not reason:
                 if not load and node.fn.body is not None:
                     yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
                     continue
@@ -49,8 +51,8 @@ def _always_called(options: RunOptions) -> str:
 def _why_called(node: ParDo | CombinePerKey) -> str:
     """Why a function is called, as far as its step says so; "" if it depends on the function."""
     match node:
-        case CombinePerKey():
-            return "it is a combiner"
+        case CombinePerKey(params=params) if params:
+            return "it is a combiner with extra arguments"
         case ParDo(calls=calls) if calls is not None:
             return "it is called beside the stream"
         case ParDo(stateful=True):
@@ -58,5 +60,8 @@ def _why_called(node: ParDo | CombinePerKey) -> str:
     return ""
 
 
-def _why_not_inlined(node: ParDo, pipeline: Pipeline) -> str:
+def _why_not_inlined(node: ParDo | CombinePerKey, pipeline: Pipeline) -> str:
+    if isinstance(node, CombinePerKey):
+        adding = adding_function(load_combiner(node), node.fn.body, "whole")
+        return "it is a combiner" if adding is None else Inlining([adding]).reasons.get(0, "")
     return Inlining([load_link(node, pipeline)]).reasons.get(0, "")

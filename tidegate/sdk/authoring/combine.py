@@ -35,6 +35,7 @@ class CombineFn(Generic[I, A, O]):
     has_identity: ClassVar[bool] = True
     in_parts: ClassVar[bool] = True
     """Whether parts of the input may be combined before the rest; False only for plain callables."""
+    __tidegate_calls__: ClassVar[str] = "add_input"
 
     def setup(self) -> None:
         """Called once, before the first input."""
@@ -297,6 +298,8 @@ class AssociativeFn(CombineFn[Any, list[Any], Any]):
 
 class PairwiseFn(Fold[Any]):
     """A function of two values that may be applied in any grouping: `fn(fn(a, b), c) == fn(a, fn(b, c))`."""
+
+    __tidegate_calls__ = "fn"
 
     def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
         self.fn = fn

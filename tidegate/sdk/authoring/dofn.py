@@ -69,6 +69,8 @@ class DoFn(metaclass=_DoFnMeta):
     emits `WindowedValue`s; it may emit plain values only in the global window.
     """
 
+    __tidegate_calls__ = "process"
+
     ElementParam: Any = Marker("element")
     KeyParam: Any = Marker("key")
     TimestampParam: Any = Marker("timestamp")

@@ -46,7 +46,8 @@ class Payload:
 class UserFn:
     """A function or object of the author's: live (`code` is None), or sealed, to be loaded from `code`.
 
-    A function whose source was found has a `body`, which describes it and never replaces its code.
+    A function whose source was found has a `body`, which describes it and never replaces its code. The body of a DoFn
+    is that of its `process`, and that of a CombineFn is that of its `add_input`.
     """
 
     __slots__ = ("_body", "_live", "code", "name", "where")
@@ -79,9 +80,10 @@ class UserFn:
 
     @property
     def body(self) -> Body | None:
-        """The text of a function; None for any other object, and for a function whose text is not known."""
+        """The text of the function that is called for each element; None if there is none, or its text is not known."""
         if self._body is None and self.code is None:
-            self._body = find_body(self._live)
+            called = called_per_element(self._live)
+            self._body = find_body(called.__func__ if isinstance(called, MethodType) else called)
         return self._body
 
     @property
@@ -148,6 +150,17 @@ def _origin(code: ImportRef | Payload) -> str:
             return f". It was taken from {distribution} {version}"
         case _:
             return ""
+
+
+def called_per_element(value: Any) -> Any:
+    """What a step calls for each element: a method of a DoFn or a CombineFn, or the author's function itself.
+
+    None for the methods of Tidegate's own classes.
+    """
+    attribute = getattr(type(value), "__tidegate_calls__", None)
+    called = value if attribute is None else getattr(value, attribute, None)
+    own = isinstance(called, MethodType) and str(called.__module__).startswith("tidegate.")
+    return None if own else called
 
 
 def name_of(value: Any) -> str:

@@ -152,7 +152,7 @@ class Chain(Operator):
         """The loop for blocks such as this one."""
         inlined = self._inlined(checked)
         if not checked:
-            stamping = {k for k in inlined if self._inlining.bodies[k].stamped is not None}
+            stamping = {k for k in inlined if k < len(self.links) and self._inlining.bodies[k].stamped is not None}
             self._exits.stamps |= stamping
         match block.windows:
             case Same():
@@ -188,11 +188,14 @@ class Chain(Operator):
         return loop
 
     def _compile(self, shape: Shape, fold: Fold | None) -> Callable[..., Iterator[Emitted]]:
-        labels = [link.label for link in self.links]
-        if self.grouping is not None:
-            labels.append(self.grouping.label)
         bodies = self._inlining.bodies if shape.inlined else {}
-        return self._loop.compile(generate(self.links, shape, fold, bodies), labels)
+        return self._loop.compile(generate(self.links, shape, fold, bodies), self._labels)
+
+    @property
+    def _labels(self) -> list[str]:
+        """The labels of the links, and that of the grouping."""
+        labels = [link.label for link in self.links]
+        return labels if self.grouping is None else [*labels, self.grouping.label]
 
     def _inlined(self, checked: bool) -> frozenset[int]:
         """The links whose functions the loop for the next block contains."""
@@ -202,7 +205,8 @@ class Chain(Operator):
 
     @cached_property
     def _inlining(self) -> Inlining:
-        return Inlining(self.links)
+        adding = self.grouping.adding if self.grouping is not None else None
+        return Inlining(self.links if adding is None else (*self.links, adding))
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""
@@ -302,9 +306,10 @@ class Chain(Operator):
 
     def _report(self) -> None:
         self._loop.report()
+        labels = self._labels
         for inlined, n in self._elements_inlined.items():
             for k in inlined:
-                self.context.count(self.links[k].label, INLINED, n)
+                self.context.count(labels[k], INLINED, n)
         self._elements_inlined.clear()
         for suffix in self._suffixes.values():
             suffix._report()

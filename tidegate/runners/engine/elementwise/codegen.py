@@ -18,6 +18,7 @@ from tidegate.runners.engine.elementwise.comprehension import comprehension
 from tidegate.runners.engine.elementwise.fused_node import Link, argument
 from tidegate.runners.engine.elementwise.inlined_lines import (
     forgetting,
+    write_adding,
     write_arguments,
     write_forgetting,
     write_result,
@@ -363,8 +364,11 @@ def _terminal(w: LoopWriter, result: str, carries_time: bool) -> None:
             pass
     if result != _PAIR:
         w.put(w.fold.key.format(v=result), last, result)
-    for line in w.fold.body:
-        w.put(line, last, result)
+    if last not in w.shape.inlined:
+        for line in w.fold.body:
+            w.put(line, last, result)
+        return
+    write_adding(w.code, last, w.bodies[last], w.fold.inlined, result)
 
 
 _PAIR: Final = "k, x"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
+from tidegate.runners.engine.loops.inlining import Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.windowing.assigners import BuiltinAssigner
 
@@ -15,6 +16,10 @@ class FoldTarget(Protocol):
     @property
     def label(self) -> str:
         """The step's label, to which the loop's last lines are attributed."""
+
+    @property
+    def adding(self) -> Step | None:
+        """The author's function that adds an element, which a loop may contain; None if there is none."""
 
     def fold(self, windows: FoldedWindows) -> Fold:
         """The lines that add one element, given how its windows are found."""

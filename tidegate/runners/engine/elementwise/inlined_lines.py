@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tidegate.runners.engine.elementwise.fused_node import argument
 from tidegate.runners.engine.loops.code_writer import CodeWriter, body_names
 from tidegate.runners.engine.loops.inlining import InlinedBody
@@ -27,10 +29,14 @@ def write_arguments(w: CodeWriter, k: int, body: InlinedBody, element: str, time
         else:
             names[name] = f"a{k}_{name}"
             w.put(f"{names[name]} = {expression}", k, element)
+    _assign_defaults(w, k, body, names, element)
+    return names
+
+
+def _assign_defaults(w: CodeWriter, k: int, body: InlinedBody, names: Mapping[str, str], element: str) -> None:
     for name in body.defaults:
         if name in body.local:
             w.put(f"{names[name]} = d{k}_{name}", k, element)
-    return names
 
 
 def write_result(w: CodeWriter, k: int, body: InlinedBody, names: dict[str, str], element: str, result: str) -> str:
@@ -46,6 +52,27 @@ def write_result(w: CodeWriter, k: int, body: InlinedBody, names: dict[str, str]
         w.put(f"{result} = {w.place(k, body, names, element)}", k, element)
     write_forgetting(w, k, body)
     return result
+
+
+def write_adding(w: CodeWriter, k: int, body: InlinedBody, lines: Sequence[str], element: str) -> None:
+    """Write the lines of a fold, with the body of the function that adds the input `x` in the line `{body}`."""
+    accumulator, value = f"a{k}", f"v{k + 1}"
+    names = body_names(k, body)
+    for line in lines:
+        if line.strip() != "{body}":
+            w.put(line.format(a=accumulator), k, element)
+            continue
+        depth = w.depth
+        w.depth += line.startswith(" ")
+        w.put(f"{value} = x", k, element)
+        for name, variable in zip(body.arguments, (accumulator, value), strict=True):
+            if name in body.local:
+                w.put(f"{names[name]} = {variable}", k, element)
+            else:
+                names[name] = variable
+        _assign_defaults(w, k, body, names, element)
+        w.put(f"table[k] = {write_result(w, k, body, names, element, f'r{k}')}", k, element)
+        w.depth = depth
 
 
 def forgetting(k: int, body: InlinedBody) -> str:

@@ -18,7 +18,8 @@ class Shape:
     `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
     that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
-    `inlined`: the links whose functions are not called: the loop contains their text.
+    `inlined`: the links whose functions are not called: the loop contains their text. The number after the last link is
+    that of the grouping at the end, whose function adds an element.
     """
 
     timed: bool = False
@@ -47,13 +48,15 @@ class Fold:
     """How a grouping adds one element: `body` has the lines that do, with the locals `k`, `x`, `table` and `get`.
 
     `key` is the line that gets `k` and `x` from the element `v`. `selects_windows`: the element is added only to those
-    of its windows that `select_windows` returns.
+    of its windows that `select_windows` returns. `inlined` has the lines that do the same with the text of the
+    author's function in the line `{body}`, to which the accumulator is passed in the local `{a}`.
     """
 
     key: str
     body: tuple[str, ...]
     windows: FoldedWindows
     selects_windows: bool = False
+    inlined: tuple[str, ...] = ()
 
 
 def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:

@@ -19,6 +19,7 @@ from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.grouping.spillable_tables import SpillableTables
 from tidegate.runners.engine.keyed_batch import KeyedBatch
+from tidegate.runners.engine.loops.inlining import Step
 from tidegate.runners.engine.memory.spill import SpilledValues, chunks
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
@@ -67,6 +68,13 @@ class Grouping:
 
     # -- for the generated loop
 
+    @property
+    def adding(self) -> Step | None:
+        """The author's function that adds an element, which a loop may contain; None if there is none."""
+        if isinstance(self.node, GroupByKey) or self.node.params:
+            return None
+        return fold_codegen.adding_function(self.combiner, self.node.fn.body, self.phase)
+
     def fold(self, windows: FoldedWindows) -> Fold:
         """The lines that add an element whose windows are found in this way."""
         known = self._folds.get(windows)
@@ -76,9 +84,10 @@ class Grouping:
         if windows == "multi":
             self.tables.windows_per_element = _WINDOWS_PER_ELEMENT
         body = fold_codegen.fold_lines(self.combiner, self.phase)
+        inlined = fold_codegen.inlined_lines(self.combiner) if self.adding is not None else ()
         if self._trials is not None:
-            body = (*body, "add_trial_input(k, x)")
-        made = self._folds[windows] = Fold(fold_codegen.key_line(key), body, windows, self.selects_windows)
+            body, inlined = (*body, "add_trial_input(k, x)"), (*inlined, "add_trial_input(k, x)")
+        made = self._folds[windows] = Fold(fold_codegen.key_line(key), body, windows, self.selects_windows, inlined)
         return made
 
     def use_single_window(self, assigner: BuiltinAssigner) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any, Final
@@ -25,11 +26,15 @@ from tidegate.sdk.authoring.combine import (
     ListFn,
     MaxFn,
     MinFn,
+    PairwiseFn,
     SumFn,
     TupleCombineFn,
     TupleFn,
 )
+from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import KeyOf
+from tidegate.sdk.user_code.body import Body
+from tidegate.sdk.user_code.user_fn import called_per_element
 
 KEY_LINES: Final[dict[str, str]] = {"first": "k, x = {v}", "element": "k = x = {v}"}
 
@@ -67,6 +72,33 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
     if type(fn) is CoGroupFn:
         return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"
     return _INLINE.get(type(fn), _GENERIC)
+
+
+@dataclass(frozen=True, slots=True)
+class AddingFunction:
+    """The author's function that adds an input to an accumulator, as a step whose function a loop may contain."""
+
+    fn: Callable[..., Any]
+    body: Body | None
+    form: str = "map"
+    params: tuple[Param, ...] = (Param("element"), Param("element"))
+    catches: None = None
+    guarded: bool = False
+    consts: tuple[Any, ...] = ()
+
+
+def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> AddingFunction | None:
+    """The function of a combiner that adds an input; None if the loop calls none. `body` is its text."""
+    if body is None or fn is None or fold_lines(fn, phase) != _GENERIC:
+        return None
+    return AddingFunction(called_per_element(fn), body)
+
+
+def inlined_lines(fn: CombineFn[Any, Any, Any] | None) -> tuple[str, ...]:
+    """The lines that add an input as `fold_lines` do, with the text of the author's function instead of its call."""
+    if type(fn) is PairwiseFn:
+        return "{a} = get(k, NOTHING)", "if {a} is NOTHING: table[k] = x", "else:", "    {body}"
+    return "{a} = get(k, NOTHING)", "if {a} is NOTHING: {a} = create()", "{body}"
 
 
 def key_line(key: KeyOf) -> str:

@@ -5,7 +5,7 @@ If not, a loop reads them once per block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
@@ -13,14 +13,18 @@ from typing import Any, Final
 _CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "delattr", "reload", "__dict__", "vars"})
 
 
-def changes_of_globals(fn: FunctionType, names: Collection[str]) -> Iterator[str]:
-    """How code that has the globals of `fn` may store or delete some of them while a block is processed."""
+def changes_of_globals(fn: FunctionType, names: Collection[str], owners: Iterable[Any] = ()) -> Iterator[str]:
+    """How code that has the globals of `fn` may store or delete some of them while a block is processed.
+
+    `owners` are the objects of which `fn` is a method.
+    """
     if not names:
         return
     shared = fn.__globals__
     captured = [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
+    owned = [part for owner in owners for part in (*type(owner).__mro__, *getattr(owner, "__dict__", {}).values())]
     seen: set[int] = set()
-    for value in (fn, *shared.values(), *captured):
+    for value in (fn, *shared.values(), *captured, *owned):
         for code in _codes(value, shared, seen):
             used = set(code.co_names)
             for name in sorted(used & _CHANGES_ANYTHING):

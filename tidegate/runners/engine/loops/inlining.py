@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import CellType, FunctionType, ModuleType
+from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
@@ -57,10 +57,10 @@ class InlinedBody:
 
     `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place.
     `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
-    `defaults` has the values of the others. `local` are the variables that belong to each call. `globals` are the
-    globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the captured variables,
-    `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are the functions of the
-    calls that make the TaggedOutputs which it returns.
+    `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call.
+    `globals` are the globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the
+    captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
+    the functions of the calls that make the TaggedOutputs which it returns.
     """
 
     fn: FunctionType
@@ -166,29 +166,33 @@ def observed() -> bool:
 
 def inlined_body(link: Step) -> InlinedBody | str:
     """The body of a link's function, or the reason why the function is called."""
-    fn = link.fn
-    if link.form == "process":
-        return "it is a method of a DoFn"
+    fn: Any = link.fn
+    owners: list[Any] = []
+    if isinstance(fn, MethodType):
+        fn, owners = fn.__func__, [fn.__self__]
     if link.body is None or not isinstance(fn, FunctionType):
         return "its source is not known"
     node = proven_node(link.body, fn)
     if node is None:
         return "its source is not what it was compiled from"
     try:
-        return _inlined(link, fn, node)
+        return _inlined(link, fn, owners, node)
     except Called as called:
         return str(called)
 
 
-def _inlined(link: Step, fn: FunctionType, node: Function) -> InlinedBody:
+def _inlined(link: Step, fn: FunctionType, owners: Sequence[Any], node: Function) -> InlinedBody:
+    """The body of a function; `owners` has the object of which it is a method."""
     mangled(node, class_around(fn.__code__))
-    arguments, items, defaults = _arguments(link, fn)
+    arguments, items, defaults = _arguments(link, fn, owners)
     statements = [node.body] if isinstance(node, ast.Lambda) else node.body
     local = assigned(statements)
     own = frozenset([*arguments, *items, *defaults, *local, *targets_inside(statements)])
     inner = InnerFunctions(fn, own)
     inner.replace_in(node)
     body = parts(node)
+    if body.yields and link.form in ("map", "map_tuple", "filter"):
+        raise Called("it returns a generator")
     if body.yields and link.catches:
         raise Called("exceptions of what it yields are caught")
     global_names = set(fn.__code__.co_names) - own - set(fn.__code__.co_freevars)
@@ -225,7 +229,7 @@ def _inlined(link: Step, fn: FunctionType, node: Function) -> InlinedBody:
     )
     _check_names(made, body.nodes, link.consts)
     made = replace(made, stamped=_stamped(made))
-    if change := next(changes_of_globals(fn, frozenset(names)), ""):
+    if change := next(changes_of_globals(fn, frozenset(names), owners), ""):
         raise Called(change)
     return made
 
@@ -258,22 +262,34 @@ def _value_of(node: ast.expr, fn: FunctionType, names: Collection[str] | None = 
     return None
 
 
-def _arguments(link: Step, fn: FunctionType) -> tuple[dict[str, Param], tuple[str, ...], dict[str, Any]]:
-    """By parameter, what the engine passes; the parameters for the items of a tuple; and the defaults of the others."""
+def _arguments(
+    link: Step, fn: FunctionType, owners: Sequence[Any]
+) -> tuple[dict[str, Param], tuple[str, ...], dict[str, Any]]:
+    """By parameter, what the engine passes; the parameters for the items of a tuple; and the values of the others.
+
+    These are the defaults, and the owner of a method.
+    """
     code = fn.__code__
     if code.co_flags & (CO_VARARGS | CO_VARKEYWORDS):
         raise Called("it takes any number of arguments")
-    positional = code.co_varnames[: code.co_argcount]
+    if any(isinstance(owner, type) for owner in owners):
+        raise Called("it is a method of a class")
+    if owners and link.form.endswith("_tuple"):
+        raise Called("it is a method that takes the items of a tuple")
+    owned = dict(zip(code.co_varnames[: code.co_argcount], owners, strict=False))
+    positional = code.co_varnames[len(owned) : code.co_argcount]
     only = code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount]
     given = fn.__defaults__ or ()
+    if len(owned) < len(owners) or len(given) > len(positional):
+        raise Called("it can't be called with these arguments")
     values = dict(zip(positional[len(positional) - len(given) :], given, strict=True)) | (fn.__kwdefaults__ or {})
     items = _items(link, positional, values) if link.form.endswith("_tuple") else ()
+    by_keyword = (*positional[max(0, code.co_posonlyargcount - len(owned)) :], *only)
     passed: dict[str, Param] = {}
     free = iter(positional[len(items) :])
     for param in link.params:
         name = param.keyword or next(free, "")
-        known = name in positional[code.co_posonlyargcount :] or name in only if param.keyword else bool(name)
-        if not known or name in passed or name in items:
+        if not (name in by_keyword if param.keyword else name) or name in passed or name in items:
             raise Called("it can't be called with these arguments")
         passed[name] = param
         if link.catches and param.kind not in ("element", "const", "window"):
@@ -281,7 +297,7 @@ def _arguments(link: Step, fn: FunctionType) -> tuple[dict[str, Param], tuple[st
     others = [name for name in (*positional, *only) if name not in passed and name not in items]
     if not all(name in values for name in others):
         raise Called("it can't be called with these arguments")
-    return passed, items, {name: values[name] for name in others}
+    return passed, items, owned | {name: values[name] for name in others}
 
 
 def _items(link: Step, positional: Sequence[str], defaults: Mapping[str, Any]) -> tuple[str, ...]:
