@@ -59,3 +59,21 @@ def test_a_labelled_step_is_replaced_by_a_later_statement_and_a_temporary_step_i
         "<Pipeline 'pipeline': 3 steps, not run>",
         "<Pipeline 'pipeline': 2 steps, run: DONE>",
     ]
+
+
+PICKLED_ELEMENTS = """
+import tidegate as tg
+class Counted:
+    pickled = 0
+    def __reduce__(self):
+        Counted.pickled += 1
+        return Counted, ()
+
+(tg.Pipeline() | tg.Create([Counted()] * 3) | tg.Map(lambda _: 1)).collect(runner="direct")
+print("pickled", Counted.pickled)
+"""
+
+
+def test_a_run_in_this_process_pickles_no_elements_at_the_prompt() -> None:
+    done = subprocess.run([sys.executable, "-i"], input=PICKLED_ELEMENTS, capture_output=True, text=True, timeout=120)
+    assert "pickled 0" in done.stdout, done.stderr

@@ -15,7 +15,7 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import check_names
 from tidegate.runners.streaming.client.console import ConsoleReporter
 from tidegate.runners.streaming.client.job_client import JobClient
-from tidegate.runners.streaming.client.serialization import with_values
+from tidegate.runners.streaming.client.serialization import register_element_classes, with_values
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.protocol.client_messages import Submit
@@ -94,6 +94,7 @@ class StreamingRunner(Runner):
         announce_lossy_sources(pipeline)
         if not isinstance(options, DefaultOptions) and (view := options.view_as(self.options_model())).detach:
             return submit(self.submission(pipeline, options), view.session)
+        register_element_classes(pipeline)
         submitted = self._submission(pipeline, options)
         serialize = partial(self._serialized, pipeline, options)
         job = JobClient(submitted, serialize=serialize, on_report=ConsoleReporter(submitted.job))

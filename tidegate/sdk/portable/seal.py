@@ -10,7 +10,6 @@ from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
-from tidegate.sdk.user_code.redefined_classes import register_classes
 from tidegate.sdk.user_code.sealing import Sealer
 from tidegate.sdk.user_code.user_fn import ImportRef, UserFn
 from tidegate.sdk.user_code.validation import warn
@@ -24,18 +23,13 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
     Raises PicklingError, naming the step and the variable.
     """
     sealer = Sealer()
-    classes_may_change = not hasattr(sys.modules.get("__main__"), "__file__")  # in a notebook, or at a prompt
 
     def sealed(part: UserFn | Values, label: str) -> UserFn | Values:
         match part:
             case UserFn():
                 return sealer.seal(part)
             case Values():
-                if values:
-                    return part.sealed(sealer, f"the values of {label!r}")
-                if classes_may_change:
-                    register_classes(part.load())
-                return part
+                return part.sealed(sealer, f"the values of {label!r}") if values else part
 
     nodes = []
     for node in pipeline.nodes:

@@ -108,8 +108,12 @@ def _pickler_class() -> Any:
             super().__init__(file, protocol=5)
             self.registered: list[ModuleType] = []
             self.classes: list[type] = []
+            self.dispatch_table = dict(cloudpickle.Pickler.dispatch_table)  # faster than its ChainMap
+            self.plain: set[type] = set()  # classes whose objects are neither code nor secrets
 
         def reducer_override(self, obj: Any) -> Any:
+            if type(obj) in self.plain:
+                return NotImplemented
             match obj:
                 case type() | FunctionType():
                     name = obj.__module__
@@ -118,7 +122,8 @@ def _pickler_class() -> Any:
                 case _ if is_secret(obj):
                     return reduced(obj)
                 case _:
-                    return super().reducer_override(obj)
+                    self.plain.add(type(obj))
+                    return NotImplemented
             if isinstance(name, str) and travels_by_value(name):
                 module = sys.modules.get(name)
                 if (

@@ -1,9 +1,10 @@
-"""The serialization of `Create` values that are sent to another process."""
+"""The values of `Create` that reach other processes: serialized, or by a fork."""
 
 from __future__ import annotations
 
 import io
 import pickle
+import sys
 from dataclasses import replace
 from types import FunctionType
 from typing import Any
@@ -12,6 +13,7 @@ from tidegate.sdk.portable.model import Create, Pipeline, Values
 from tidegate.sdk.portable.seal import seal
 from tidegate.sdk.secrets.registry import is_secret
 from tidegate.sdk.user_code.by_value import travels_by_value
+from tidegate.sdk.user_code.redefined_classes import register_classes
 
 
 def with_values(pipeline: Pipeline) -> Pipeline:
@@ -24,6 +26,15 @@ def with_values(pipeline: Pipeline) -> Pipeline:
         replace(node, values=_pickled(node.values)) if isinstance(node, Create) else node for node in pipeline.nodes
     )
     return seal(replace(pipeline, nodes=nodes), values=True)
+
+
+def register_element_classes(pipeline: Pipeline) -> None:
+    """Prepare the values of `Create`s for processes that are forked from this one: a notebook or a prompt may redefine
+    their classes while elements of the old ones are under way."""
+    if not hasattr(sys.modules.get("__main__"), "__file__"):
+        for node in pipeline.nodes:
+            if isinstance(node, Create) and node.values.data is None:
+                register_classes(node.values.load())
 
 
 def _pickled(values: Values) -> Values:
