@@ -69,7 +69,7 @@ class Counted:
         Counted.pickled += 1
         return Counted, ()
 
-(tg.Pipeline() | tg.Create([Counted()] * 3) | tg.Map(lambda _: 1)).collect(runner="direct")
+(tg.Pipeline(options=["--checks", "off"]) | tg.Create([Counted()] * 3) | tg.Map(lambda _: 1)).collect(runner="direct")
 print("pickled", Counted.pickled)
 """
 
