@@ -20,7 +20,7 @@ from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.loops.loop_tree import printed
-from tidegate.runners.engine.stateful.codegen import Declarations, StateShape, generate_callback, generate_process
+from tidegate.runners.engine.stateful.codegen import Declarations, generate_callback, generate_process
 from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, GroupByKey, ParDo
 
 DIRECTORY = Path(__file__).parent / "generated"
@@ -198,10 +198,10 @@ INLINED["inlined_statements"] = (
     None,
 )
 INLINED["inlined_generator"] = (lambda p: p | ONE | tg.FlatMap(odd) | tg.Filter(known), Shape(), None)
-STATEFUL: dict[str, StateShape] = {
-    "stateful_one_window": StateShape("one", timed=True),
-    "stateful_single": StateShape("single", timed=True, first=True, stamps=True),
-    "stateful_each_checked": StateShape("each", timed=True, indexed=True, checked=True, typed=True),
+STATEFUL: dict[str, Shape] = {
+    "stateful_one_window": Shape(timed=True),
+    "stateful_single": Shape(timed=True, windows="derived", first=True, stamps=frozenset({0})),
+    "stateful_each_checked": Shape(timed=True, windows="each", indexed=True, checked=True, typed=True),
 }
 
 

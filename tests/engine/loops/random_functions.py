@@ -35,7 +35,7 @@ _ATOMS: Final = "x x x x n d g text table numbers None True 0 1 2 2.5 'ab' [] ()
 _UNARY: Final = [
     "note({})", "fail({})", "len({})", "str({})", "abs({})", "sum({})", "int({})", "({},)", "[{}]", "{{{}}}",
     "({}).real", "({}).upper()", "({})[0]", "({})[1:]", "table[{}]", "(not {})", "(-{})", "f'{{{}}}'", "math.sqrt({})",
-    "list({})", "[*{}]",
+    "list({})", "[*{}]", "str(*{})", "max(n, *{})", "dict(**{})",
 ]  # fmt: skip
 _BINARY: Final = "+ - * / // % and or < == is in".split()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import logging
 import re
 import sys
@@ -10,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -24,7 +26,7 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
-from tidegate.sdk.user_code.body import proven_node
+from tidegate.sdk.user_code.body import find_body, proven_node
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,43 @@ def test_a_global_that_changes_would_have_the_value_that_it_had_when_the_block_b
     construct = CONSTRUCTS["a global that a function changes"]
     assert run_construct(construct, Inlining).results == ["(None, 1)", "(None, 2)"]
     assert run_construct(construct, ByForce).results == ["(None, 0)", "(None, 0)"]
+
+
+RELOADED = """
+import importlib
+import sys
+n = vars(sys.modules[__name__]).get("n", -1) + 1
+def again(): importlib.reload(sys.modules[__name__])
+fn = lambda x: (again(), n)
+"""
+
+
+def test_a_global_of_a_module_that_is_reloaded_would_have_the_value_that_it_had_when_the_block_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_reloaded_author.py").write_text(RELOADED)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "a_reloaded_author", raising=False)
+    fn = importlib.import_module("a_reloaded_author").fn
+    made = operator(fn, Inlining)
+    assert made._inlining.reasons == {0: "'again' uses 'reload', and may change any global"}
+    called = seen(fn, [1, 2])
+    by_force = seen(fn, [1, 2], inlining=ByForce)
+    assert (called.results, called.inlined) == (["(None, 1)", "(None, 2)"], 0)
+    assert (by_force.results, by_force.inlined) == (["(None, 2)", "(None, 2)"], 2)
+
+
+def test_an_await_would_be_no_python_in_a_loop() -> None:
+    """A coroutine function has no body that could be inlined; its text by force is none that Python compiles."""
+    text = "async def fn(x):\n    return await x"
+    fn = author(text)["fn"]
+    made = operator(lambda x: x, ByForce)
+    (body,) = made._inlining.bodies.values()
+    assert find_body(fn) is None
+    result = ast.parse(text).body[0].body[0].value  # type: ignore[attr-defined]
+    made._inlining.bodies = {0: replace(body, fn=fn, expression=result)}
+    with pytest.raises(SyntaxError, match="'await' outside async function"):
+        list(made.process(Block([1], 0), "elements"))
 
 
 # -- names that are not set, and builtins

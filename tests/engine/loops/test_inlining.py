@@ -73,6 +73,8 @@ FUNCTIONS: dict[str, Any] = {
     "a dict comprehension": lambda x: {y: -y for y in range(x)},
     "comprehensions in one another": lambda x: [[y * z for z in range(y)] for y in range(x)],
     "a comprehension over its parameter's name": lambda x: [-x for x in range(x)],
+    "star-arguments": lambda x: max(*x, *x, key=shout),
+    "star-keywords": lambda x: dict({1: x}, **x),
     "several lines": lambda x: [
         x,
         1 // x,
@@ -354,8 +356,6 @@ def recursive(x: Any) -> Any:
 CALLED: dict[str, tuple[Any, str]] = {
     "a generator expression": (lambda x: sum(y + x for y in x), "it has a generator expression in it"),
     "a lambda": (lambda x: sorted(x, key=lambda y: -y + x), "it has a lambda in it"),
-    "star-arguments": (lambda x: print(*x), "it calls something with star-arguments"),
-    "star-keywords": (lambda x: dict(**x), "it calls something with star-arguments"),
     "any number of parameters": (lambda *x: x, "it takes any number of arguments"),
     "locals": (lambda x: locals(), "it uses 'locals', which may look at the function's frame"),
     "globals": (lambda x: globals(), "it uses 'globals', which may look at the function's frame"),

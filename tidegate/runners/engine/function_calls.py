@@ -55,8 +55,6 @@ def _why_called(node: ParDo | CombinePerKey) -> str:
             return "it is a combiner with extra arguments"
         case ParDo(calls=calls) if calls is not None:
             return "it is called beside the stream"
-        case ParDo(stateful=True):
-            return "its step has state cells or timers"
     return ""
 
 

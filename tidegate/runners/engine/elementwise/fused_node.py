@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tidegate.sdk.authoring.dofn import DoFn, Param
@@ -130,6 +130,27 @@ def argument(k: int, param: Param, element: str, time: str, pane: str) -> str:
             return f"side{k}_{param.ref}(w{k})"
         case "state" | "timer" | "tag":
             raise AssertionError(f"a chain has no {param.kind} parameter")
+
+
+def in_position(fn: object, params: tuple[Param, ...]) -> tuple[Param, ...]:
+    """The parameters, of which as many as the function's order allows are passed by position, which is faster."""
+    method = getattr(fn, "__func__", None)
+    code = getattr(method or fn, "__code__", None)
+    if code is None:
+        return params
+    names = code.co_varnames[method is not None : code.co_argcount]
+    placed = [param for param in params if param.keyword is None]
+    by_name = {param.keyword: param for param in params if param.keyword is not None}
+    while len(placed) < len(names) and names[len(placed)] in by_name:
+        placed.append(replace(by_name.pop(names[len(placed)]), keyword=None))
+    return (*placed, *by_name.values())
+
+
+def call_arguments(params: Iterable[Param], expression: Callable[[Param], str], first: Sequence[str] = ()) -> str:
+    """The text of the arguments of a call."""
+    return ", ".join(
+        [*first, *(f"{each.keyword}={expression(each)}" if each.keyword else expression(each) for each in params)]
+    )
 
 
 def not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:

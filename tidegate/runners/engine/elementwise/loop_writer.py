@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.fused_node import Link, argument
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
 from tidegate.runners.engine.loops.code_writer import CodeWriter
 from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.sdk.authoring.dofn import Param
 
 AT: Final = "len(values) - rest.__length_hint__() - 1"
 """The index of the current element."""
@@ -23,6 +24,12 @@ class LoopWriter:
     shape: Shape
     fold: Fold | None
     bodies: Mapping[int, InlinedBody]
+    counted: tuple[int, ...] = ()
+    """The links whose outputs the loop counts."""
+    given: Callable[[Param], str | None] = lambda param: None
+    """The expressions of arguments that only this loop has."""
+    buffers_tagged: bool = True
+    """True if nothing but the links emits tagged outputs."""
     code: CodeWriter = field(default_factory=CodeWriter)
     time: str = "t"
     """The expression of the current element's timestamp (µs)."""
@@ -45,6 +52,11 @@ class LoopWriter:
     endings: list[tuple[int, str, int | None, str]] = field(default_factory=list)
     """The lines that end the blocks which have been opened, with their depths, links and locals, from the outermost."""
 
+    @property
+    def carries_time(self) -> bool:
+        """True if the loop appends the timestamp of each result to a column."""
+        return (self.shape.timed and not self.shape.times_by_index) or bool(self.shape.stamps)
+
     def put(self, line: str, link: int | None = None, local: str = "") -> None:
         """Write a line, which runs `link` on the element in `local`."""
         self.code.put(line, link, local)
@@ -54,6 +66,17 @@ class LoopWriter:
         self.put(line, link, local)
         self.code.depth += 1
         self.skip = "continue"
+
+    def close_blocks(self) -> None:
+        """Write the lines that end the blocks which have been opened."""
+        for depth, line, link, local in reversed(self.endings):
+            self.code.depth = depth
+            self.put(line, link, local)
+        self.endings.clear()
+
+    def argument(self, k: int, param: Param, element: str) -> str:
+        """The expression of an argument of link `k`."""
+        return self.given(param) or argument(k, param, element, self.time, self.pane())
 
     def element_windows(self) -> str:
         """The expression of the current element's windows."""
@@ -74,6 +97,12 @@ class LoopWriter:
 
     def index(self) -> str:
         return "i" if self.shape.indexed else "-1"
+
+    def flush(self) -> None:
+        """Write the lines that emit the loop's output so far."""
+        self.put("if out:")
+        self.put("    yield pack(block, out, out_t, out_i, out_w)")
+        self.put("    out = []; out_t = []; out_i = []; out_w = []")
 
     def flush_when_full(self, *, split: bool = False) -> None:
         self.put("if len(out) >= block_size:")

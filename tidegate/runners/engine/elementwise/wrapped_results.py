@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.runners.engine.elementwise.inlined_lines import write_forgetting
 from tidegate.runners.engine.elementwise.loop_writer import AT, LoopWriter
+from tidegate.runners.engine.loops.inlined_lines import write_forgetting
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.portable.model import ParDo
 
@@ -66,7 +66,9 @@ def write_tagged(w: LoopWriter, k: int, link: Link, result: str) -> None:
 
 def _buffers_tagged(w: LoopWriter, k: int, link: Link) -> bool:
     """True if values of other outputs have the timestamp and windows of the block, which emits them at the end."""
-    if k < len(w.links) - 1 or w.fold is not None or not isinstance(link.node, ParDo) or len(link.node.outputs) < 2:
+    if not w.buffers_tagged or k < len(w.links) - 1 or w.fold is not None:
+        return False
+    if not isinstance(link.node, ParDo) or len(link.node.outputs) < 2:
         return False
     return not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0)
 

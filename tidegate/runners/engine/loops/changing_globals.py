@@ -6,7 +6,9 @@ If not, a loop reads them once per block.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
+from opcode import opmap
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
@@ -25,13 +27,16 @@ def changes_of_globals(fn: FunctionType, names: Collection[str], owners: Iterabl
     owned = [part for owner in owners for part in (*type(owner).__mro__, *getattr(owner, "__dict__", {}).values())]
     seen: set[int] = set()
     for value in (fn, *shared.values(), *captured, *owned):
-        for code in _codes(value, shared, seen):
-            used = set(code.co_names)
-            for name in sorted(used & _CHANGES_ANYTHING):
-                yield f"{code.co_name!r} uses {name!r}, and may change any global"
-            if not used.isdisjoint(names):
-                for name in sorted(_stored(code).intersection(names)):
-                    yield f"{code.co_name!r} changes the global {name!r}"
+        if type(value) is FunctionType and not value.__dict__:  # a shorter way for what most globals are
+            codes: Iterable[CodeType] = (value.__code__,) if value.__globals__ is shared else ()
+        else:
+            codes = _codes(value, shared, seen)
+        for code in codes:
+            for changes in _changes_in(code):
+                for name in changes.anything:
+                    yield f"{changes.code!r} uses {name!r}, and may change any global"
+                for name in sorted(changes.stored.intersection(names)):
+                    yield f"{changes.code!r} changes the global {name!r}"
 
 
 def is_set(cell: CellType) -> bool:
@@ -46,7 +51,7 @@ def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[Co
     seen.add(id(value))
     match value:
         case FunctionType() if value.__globals__ is shared:
-            yield from _with_inner(value.__code__)
+            yield value.__code__
             yield from _codes(getattr(value, "__wrapped__", None), shared, seen)
         case type() if not value.__flags__ & _IMMUTABLE_TYPE:
             for part in vars(value).values():
@@ -78,6 +83,35 @@ _WITHOUT_CODE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _IMMUTABLE_TYPE: Final = 1 << 8
 
 
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """How code, whose name is `code`, may change globals: names by which it may change `anything`, and what it stores
+    or deletes."""
+
+    code: str
+    anything: tuple[str, ...]
+    stored: frozenset[str]
+
+
+def _changes_in(code: CodeType) -> tuple[_Changes, ...]:
+    """The changes of code and of what is defined inside of it."""
+    known = _known.get(id(code))
+    if known is None:
+        if len(_known) >= _CACHED:
+            _known.clear()
+        made = (
+            _Changes(each.co_name, tuple(sorted(_CHANGES_ANYTHING.intersection(each.co_names))), _stored(each))
+            for each in _with_inner(code)
+        )
+        known = _known[id(code)] = code, tuple(changes for changes in made if changes.anything or changes.stored)
+    return known[1]
+
+
+_known: Final[dict[int, tuple[CodeType, tuple[_Changes, ...]]]] = {}
+"""By the id of a code object, which the entry keeps alive, its changes."""
+_CACHED: Final = 4096
+
+
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
     yield code
     for const in code.co_consts:
@@ -85,8 +119,13 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(const)
 
 
-def _stored(code: CodeType) -> set[str]:
+def _stored(code: CodeType) -> frozenset[str]:
     """The globals that code stores or deletes."""
+    if _STORING.isdisjoint(code.co_code[::2]):
+        return frozenset()
     from dis import get_instructions
 
-    return {each.argval for each in get_instructions(code) if each.opname in ("STORE_GLOBAL", "DELETE_GLOBAL")}
+    return frozenset(each.argval for each in get_instructions(code) if each.opcode in _STORING)
+
+
+_STORING: Final = frozenset({opmap["STORE_GLOBAL"], opmap["DELETE_GLOBAL"]})

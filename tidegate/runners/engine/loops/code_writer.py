@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tidegate.runners.engine.loops.cell_operations import operation_names
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.runners.engine.loops.inner_functions import ITER
 
@@ -39,6 +40,8 @@ def body_names(step: int, body: InlinedBody) -> dict[str, str]:
     names = {name: f"g{step}_{name}" for name in body.globals} | {name: f"cell{step}_{name}" for name in body.cells}
     names |= {name: f"h{step}_{name.strip('<>')}" for name in body.inner} | {ITER: "iter"}
     names |= {name: f"d{step}_{name}" for name in body.defaults}
+    for cell in body.tables:
+        names |= operation_names(cell)
     return names | {name: f"l{step}_{name}" for name in body.local}
 
 

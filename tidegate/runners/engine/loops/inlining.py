@@ -17,6 +17,7 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, Protocol
 
+from tidegate.runners.engine.loops.cell_operations import CellKind, CellOperations, operation_names
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
 from tidegate.runners.engine.loops.definite_assignment import may_be_unset
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
@@ -60,7 +61,8 @@ class InlinedBody:
     `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call.
     `globals` are the globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the
     captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
-    the functions of the calls that make the TaggedOutputs which it returns.
+    the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
+    of which it uses the tables.
     """
 
     fn: FunctionType
@@ -77,6 +79,7 @@ class InlinedBody:
     inner: Mapping[str, FunctionType]
     stamped: Stamped | None = None
     tagging: tuple[ast.expr, ...] = ()
+    tables: frozenset[int] = frozenset()
 
     @property
     def plain(self) -> bool:
@@ -85,6 +88,14 @@ class InlinedBody:
             return isinstance(self.expression, _NEW_VALUES)
         returned = [each for part in self.first for each in ast.walk(part) if isinstance(each, ast.Return)]
         return all(each.value is None or isinstance(each.value, _NEW_VALUES) for each in returned) and not self.tagging
+
+    @property
+    def only_item(self) -> ast.expr | None:
+        """The item of a display with one item, if the result is one."""
+        match self.expression:
+            case ast.Tuple(elts=[item]) | ast.List(elts=[item]) if not isinstance(item, ast.Starred):
+                return item
+        return None
 
     @property
     def one_expression(self) -> bool:
@@ -135,15 +146,18 @@ class Step(Protocol):
 
 
 class Inlining:
-    """The functions of some links that loops contain as text. `reasons` says why the other functions are called."""
+    """The functions of some links that loops contain as text. `reasons` says why the other functions are called.
 
-    def __init__(self, links: Sequence[Step]) -> None:
+    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain.
+    """
+
+    def __init__(self, links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]] | None = None) -> None:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
         for k, link in enumerate(links):
             if link.fn is None:
                 continue
-            match inlined_body(link):
+            match inlined_body(link, cells or {}):
                 case str(reason):
                     self.reasons[k] = reason
                 case body:
@@ -164,8 +178,8 @@ def observed() -> bool:
     return monitoring is not None and any(monitoring.get_tool(tool) for tool in range(6))
 
 
-def inlined_body(link: Step) -> InlinedBody | str:
-    """The body of a link's function, or the reason why the function is called."""
+def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = None) -> InlinedBody | str:
+    """The body of a link's function, or the reason why the function is called. `cells`: as for Inlining."""
     fn: Any = link.fn
     owners: list[Any] = []
     if isinstance(fn, MethodType):
@@ -176,12 +190,14 @@ def inlined_body(link: Step) -> InlinedBody | str:
     if node is None:
         return "its source is not what it was compiled from"
     try:
-        return _inlined(link, fn, owners, node)
+        return _inlined(link, fn, owners, node, cells or {})
     except Called as called:
         return str(called)
 
 
-def _inlined(link: Step, fn: FunctionType, owners: Sequence[Any], node: Function) -> InlinedBody:
+def _inlined(
+    link: Step, fn: FunctionType, owners: Sequence[Any], node: Function, operable: Mapping[str, tuple[int, CellKind]]
+) -> InlinedBody:
     """The body of a function; `owners` has the object of which it is a method."""
     mangled(node, class_around(fn.__code__))
     arguments, items, defaults = _arguments(link, fn, owners)
@@ -190,6 +206,17 @@ def _inlined(link: Step, fn: FunctionType, owners: Sequence[Any], node: Function
     own = frozenset([*arguments, *items, *defaults, *local, *targets_inside(statements)])
     inner = InnerFunctions(fn, own)
     inner.replace_in(node)
+    operations = CellOperations(
+        {
+            name: operable[param.ref]
+            for name, param in arguments.items()
+            if param.kind == "state" and param.ref in operable
+        }
+    )
+    if isinstance(node, ast.FunctionDef):
+        node.body = operations.replace_in(node.body)
+    tables = frozenset(operations.replaced.values())
+    engines = {name for cell in tables for name in operation_names(cell)}
     body = parts(node)
     if body.yields and link.form in ("map", "map_tuple", "filter"):
         raise Called("it returns a generator")
@@ -201,7 +228,7 @@ def _inlined(link: Step, fn: FunctionType, owners: Sequence[Any], node: Function
         body = tagged.replaced(body)
     reads: dict[str, None] = {}
     for part in body.nodes:
-        check(part, frozenset([*local, *inner.made, ITER]), reads)
+        check(part, frozenset([*local, *inner.made, *engines, ITER]), reads)
     given = {*arguments, *items, *defaults}
     if unset := may_be_unset(body.nodes, frozenset(local.keys() - given)):
         raise Called(f"it may read {unset!r} before it assigns it")
@@ -226,6 +253,7 @@ def _inlined(link: Step, fn: FunctionType, owners: Sequence[Any], node: Function
         cells=cells,
         inner=inner.made,
         tagging=tuple(tagged.functions),
+        tables=tables,
     )
     _check_names(made, body.nodes, link.consts)
     made = replace(made, stamped=_stamped(made))
@@ -292,7 +320,7 @@ def _arguments(
         if not (name in by_keyword if param.keyword else name) or name in passed or name in items:
             raise Called("it can't be called with these arguments")
         passed[name] = param
-        if link.catches and param.kind not in ("element", "const", "window"):
+        if link.catches and param.kind not in ("element", "const", "window", "state", "timer"):
             raise Called("exceptions of its arguments are caught")
     others = [name for name in (*positional, *only) if name not in passed and name not in items]
     if not all(name in values for name in others):

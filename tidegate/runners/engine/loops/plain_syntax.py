@@ -36,7 +36,7 @@ _OTHERS: Final[dict[type[ast.AST], str]] = {
     ast.Match: "it has a match statement in it",
 }
 
-_LOOPS_OWN: Final = re.compile(r"(?:[vwtrs]|[acdhlpq]|g|cell)\d+(?:_.*)?|pane|iter")
+_LOOPS_OWN: Final = re.compile(r"(?:[vwtrsk]|[acdhlpq]|g|cell)\d+(?:_.*)?|(?:cell|watched|timer)_\d+|pane|iter")
 """The names that a loop gives to what an inlined body reads."""
 
 
@@ -61,10 +61,6 @@ def check(node: ast.AST, bound: frozenset[str], reads: dict[str, None]) -> None:
             for result in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
                 check(result, inner, reads)
             return
-        case ast.Call(args=args, keywords=keywords) if any(isinstance(arg, ast.Starred) for arg in args) or any(
-            word.arg is None for word in keywords
-        ):
-            raise Called("it calls something with star-arguments")
         case ast.AnnAssign(target=ast.Name() as target, value=ast.expr() as value, simple=1):
             check(value, bound, reads)
             check(target, bound, reads)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from tidegate.runners.engine.checks.contracts import check_pair, check_travels
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import has_author_frames, not_pairs, rethrow, user_error
+from tidegate.runners.engine.loops.cell_operations import OPERABLE, CellKind
 from tidegate.runners.engine.loops.code_writer import Source
 from tidegate.runners.engine.loops.compiled import LoopPosition
+from tidegate.runners.engine.loops.inlining import INLINED, InlinedBody, Inlining
 from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.state.cells import Entry
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import Timers
-from tidegate.runners.engine.stateful.codegen import (
-    KEY_LINK,
-    Declarations,
-    StateShape,
-    generate_callback,
-    generate_process,
-)
+from tidegate.runners.engine.stateful.codegen import KEY_LINK, Declarations, generate_callback, generate_process
+from tidegate.runners.engine.stateful.kept_cells import may_keep
 from tidegate.runners.engine.stateful.windows import Placement, StatefulWindows
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.data.keys import check_key
@@ -86,9 +86,9 @@ class StatefulLoops:
             tuple(spec.name for spec in node.timers),
             keyed.windows.tracks_arrivals,
         )
-        self._processing: dict[StateShape, Callable[..., Iterator[Emitted]]] = {}
+        self._processing: dict[Shape, Callable[..., Iterator[Emitted]]] = {}
         self._callbacks: dict[tuple[str, bool], Callable[..., Iterator[Any]]] = {}
-        self._calls = 0
+        self._calls = self._elements_inlined = 0
         self._assigner: Any = None
         self._bounds: Callable[[int], Bounds] | None = None
         """The assigner of the latest block whose windows are derived; its bounds, if it assigns one window each."""
@@ -141,28 +141,65 @@ class StatefulLoops:
     # -- generated code
 
     def _loop_for(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
-        shape = StateShape(
-            windows=self._windows_shape(block),
+        body = self._inlined(checked)
+        exits = self.fused.exits
+        if body is not None and body.stamped is not None and not checked:
+            exits.stamps |= {0}
+        windows = self._windows_shape(block)
+        shape = Shape(
             timed=not isinstance(block.timestamps, int),
-            indexed=not isinstance(block.panes, PaneInfo),
-            stamps=bool(self.fused.exits.stamps),
+            indexed=windows == "each" or not isinstance(block.panes, PaneInfo),
+            windows=windows,
+            stamps=exits.stamps,
             checked=checked,
             typed=self._context.runtime_types,
             first=self.fused.first,
+            inlined=frozenset() if body is None else frozenset({0}),
         )
+        if body is not None:
+            self._elements_inlined += len(block)
         loop = self._processing.get(shape)
         if loop is None:
-            loop = self._processing[shape] = self._compile(generate_process(self._link, self._declared, shape))
+            source = generate_process(self._link, self._declared, shape, body)
+            loop = self._processing[shape] = self._compile(source)
         return loop
 
-    def _windows_shape(self, block: Block) -> Literal["one", "single", "each"]:
+    def _inlined(self, checked: bool) -> InlinedBody | None:
+        """The text of the author's function, if the loop for the next block contains it."""
+        if self._context.inline == "off" or (checked and self._context.inline != "always"):
+            return None
+        inlining = self._inlining_checked if checked else self._inlining
+        return inlining.bodies[0] if inlining.ready() else None
+
+    @cached_property
+    def _inlining(self) -> Inlining:
+        cells: dict[str, tuple[int, CellKind]] = {}
+        for n, spec in enumerate(self._node.states):
+            kind = next((each for each in OPERABLE if each == spec.cell), None)
+            if kind and spec.name not in self._declared.mortal and not may_keep(self._link, spec.name):
+                cells[spec.name] = n, kind
+        return Inlining((self._link,), cells)
+
+    @cached_property
+    def _inlining_checked(self) -> Inlining:
+        """The same for checked elements, whose cells record what is read."""
+        return Inlining((self._link,))
+
+    def report(self) -> None:
+        """Add the elements that have been processed to the metrics."""
+        self.fused.report()
+        if self._elements_inlined:
+            self._context.count(self._link.label, INLINED, self._elements_inlined)
+            self._elements_inlined = 0
+
+    def _windows_shape(self, block: Block) -> Literal["one", "derived", "each"]:
         match block.windows:
             case Same((_,)):
                 return "one"
             case DerivedFrom(assigner):
                 if self._assigner is not assigner:
                     self._assigner, self._bounds = assigner, single_window(assigner)
-                return "each" if self._bounds is None else "single"
+                return "each" if self._bounds is None else "derived"
             case _:
                 return "each"
 
@@ -196,9 +233,11 @@ class StatefulLoops:
             "verify": tables.verify,
             "check_input": _check_input,
             "check_pair": check_pair,
-            "instant": Timestamp.of_micros,
+            "Entry": Entry,
+            "same_windows": lambda block: block.windows.windows,
+            "timestamp": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(timers.watermark),
-            "processing_time": self._keyed.processing_time,
+            "clock": self._keyed.processing_time,
         }
 
     def _enter_by_time(self, t: int) -> Placement:
@@ -209,7 +248,11 @@ class StatefulLoops:
         self._context.count(self._link.label, "dropped_late", n)
 
     def _attribute_to_key(self, error: BaseException, place: LoopPosition) -> BaseException | None:
-        """The error for an element that is no pair; None for any other error."""
+        """The error for an element that is no pair; None for any other error. A post-mortem finds the element's state
+        in the cells."""
+        for n, cell in enumerate(self._keyed.tables.cells.values()):
+            if f"entry_{n}" in place.frame:
+                cell.key, cell.entry = place.frame["k0"], place.frame[f"entry_{n}"]
         no_pair = isinstance(error, (TypeError, ValueError)) and not has_author_frames(error)
         if not (no_pair and place.link == KEY_LINK):
             return None

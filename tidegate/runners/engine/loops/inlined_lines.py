@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import ast
+from collections.abc import Callable, Mapping, Sequence
 
-from tidegate.runners.engine.elementwise.fused_node import argument
 from tidegate.runners.engine.loops.code_writer import CodeWriter, body_names
 from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.sdk.authoring.dofn import Param
 
 
-def write_arguments(w: CodeWriter, k: int, body: InlinedBody, element: str, time: str, pane: str) -> dict[str, str]:
-    """Write the lines that assign the arguments of a body, each evaluated once. The variables for what it reads."""
+def write_arguments(
+    w: CodeWriter, k: int, body: InlinedBody, element: str, argument: Callable[[Param], str]
+) -> dict[str, str]:
+    """Write the lines that assign the arguments of a body, each evaluated once. The variables for what it reads.
+
+    `argument` returns the expression of an argument.
+    """
     names = body_names(k, body)
     if body.items:
         taken = ", ".join(names[name] for name in body.items) + ("," if len(body.items) == 1 else "")
         given = [f"*{element}"]
         for name, param in body.arguments.items():
-            expression = argument(k, param, element, time, pane)
+            expression = argument(param)
             given.append(f"{name}={expression}" if param.keyword else expression)
         w.put(f"if type({element}) is tuple and len({element}) == {len(body.items)}: {taken} = {element}", k, element)
         w.put(f"else: {taken} = taking{k}({', '.join(given)})", k, element)
     for name, param in body.arguments.items():
-        expression = argument(k, param, element, time, pane)
+        expression = argument(param)
         if name in body.local:
             w.put(f"{names[name]} = {expression}", k, element)
         elif expression.isidentifier():
@@ -52,6 +58,16 @@ def write_result(w: CodeWriter, k: int, body: InlinedBody, names: dict[str, str]
         w.put(f"{result} = {w.place(k, body, names, element)}", k, element)
     write_forgetting(w, k, body)
     return result
+
+
+def write_only_item(
+    w: CodeWriter, k: int, body: InlinedBody, item: ast.expr, names: dict[str, str], element: str, result: str
+) -> None:
+    """Write the statements of a body that returns a display of one item, of which nothing but the item is made."""
+    if body.first:
+        w.put(w.place_first(k, body, names, element, ""), k, element)
+    w.put(f"{result} = {w.place(k, body, names, element, '_item', item)}", k, element)
+    write_forgetting(w, k, body)
 
 
 def write_adding(w: CodeWriter, k: int, body: InlinedBody, lines: Sequence[str], element: str) -> None:
