@@ -123,37 +123,9 @@ def _signature(value: Any) -> str:
         if not made or made[0] in (object, Keywords) or not made[0].__module__.startswith("tidegate."):
             return ""
     try:
-        return _readable(_with_options(inspect.signature(called), called))
+        return _readable(inspect.signature(called))
     except (TypeError, ValueError):
         return ""
-
-
-def _with_options(signature: inspect.Signature, called: Any) -> inspect.Signature:
-    """A signature with the keywords of a TypedDict in the place of `**options: Unpack[…]`. A TypedDict has no defaults:
-    those are the base class's, those of `Read`, or those in `DEFAULTS` of the module that defines it."""
-    shown: list[inspect.Parameter] = []
-    bases = (*getattr(called, "__mro__", ())[1:-1], tidegate.Read)
-    known = [inspect.signature(cls.__init__).parameters for cls in bases]
-    defaults: dict[str, Any] = {}
-    for parameters in reversed(known):
-        defaults.update({name: parameter.default for name, parameter in parameters.items()})
-    for parameter in signature.parameters.values():
-        hint = parameter.annotation
-        if parameter.kind is parameter.VAR_KEYWORD and isinstance(hint, str) and hint.startswith("Unpack["):
-            options = called.__init__.__globals__[hint.removeprefix("Unpack[").removesuffix("]")]
-            defaults.update(getattr(sys.modules[options.__module__], "DEFAULTS", {}))
-            shown += [
-                inspect.Parameter(
-                    name,
-                    parameter.KEYWORD_ONLY,
-                    default=defaults[name],
-                    annotation=kind.__forward_arg__,
-                )
-                for name, kind in options.__annotations__.items()
-            ]
-        else:
-            shown.append(parameter)
-    return signature.replace(parameters=shown)
 
 
 def _readable(signature: inspect.Signature) -> str:

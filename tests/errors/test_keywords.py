@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 from abc import ABC
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -74,6 +75,35 @@ def test_the_error_of_a_misspelt_keyword_names_the_most_similar_one_and_the_line
     with pytest.raises(TypeError) as caught:
         make()
     assert str(caught.value).startswith(f"{message} (at {__file__}:")
+
+
+class Shades(TypedDict):
+    """The options of a user-defined transform."""
+
+    hue: int
+
+
+class MoreShades(Shades, total=False):
+    """Further ones."""
+
+    light: float
+
+
+class Shaded(tg.PTransform[Any, Any]):
+    """A user-defined transform with keywords in a TypedDict."""
+
+    def __init__(self, name: str, **shades: Unpack[MoreShades]) -> None:
+        self.label = name
+
+
+def test_a_signature_names_the_keywords_of_a_typed_dict_with_their_defaults() -> None:
+    shown = inspect.signature(tg.io.TailFile).parameters
+    assert list(shown)[-5:] == ["timestamp", "out_of_orderness", "ingestion_time", "idle_after", "rate_limit"]
+    assert (shown["out_of_orderness"].default, shown["out_of_orderness"].annotation) == (0, "DurationLike")
+    assert inspect.signature(tg.ReadFromCsv).parameters["delimiter"].default == ","
+    assert inspect.signature(tg.WriteToParquet).parameters["num_shards"].default == 0
+    assert str(inspect.signature(Shaded)) == "(name: 'str', *, hue: 'int', light: 'float' = Ellipsis) -> 'None'"
+    assert str(inspect.signature(Labelled)) == "(prefix: 'str' = '') -> 'None'"
 
 
 def test_a_misspelt_keyword_of_a_combining_step_is_not_passed_to_its_combiner() -> None:

@@ -317,6 +317,9 @@ def test_invalid_durations_are_refused(tmp_path: Path, options: Any, message: st
 def test_a_path_or_a_missing_folder_is_refused_when_the_pipeline_is_built(tmp_path: Path) -> None:
     with pytest.raises(tg.BuildError, match=r"names one file.*such as .*/in/\*'.*TailFile follows a file that grows"):
         _ = tg.Pipeline() | tg.io.MatchFiles(tmp_path / "in", follow=True)
+    (tmp_path / "there").mkdir()
+    with pytest.raises(tg.BuildError, match=r"there' is the folder itself\. Write a pattern, such as .*/there/\*'"):
+        _ = tg.Pipeline() | tg.io.MatchFiles(tmp_path / "there", follow=True)
     with pytest.raises(tg.BuildError, match=r"there is no folder .*/in, so no file can appear"):
         _ = tg.Pipeline() | tg.io.MatchFiles(tmp_path / "in" / "*", follow=True)
     _ = tg.Pipeline() | tg.io.MatchFiles(tmp_path / "in" / "*", follow=True, allow_empty=True)

@@ -77,7 +77,7 @@ TYPED_CASES = {
     "missing": ('{"a": 1, "b": "x"}\n{"b": "y"}\n{"a": 3, "b": "z"}\n', "a", "it is null"),
     "a float": (
         '{"a": 1, "b": "x"}\n{"a": 2.5, "b": "y"}\n{"a": 3, "b": "z"}\n',
-        None,
+        "a",
         "Failed to convert JSON to int64",
     ),
 }
@@ -104,6 +104,27 @@ def check_json(tmp_path: Path, text: str | bytes, column: str | None, reason: st
     assert [each["a"] for each in good] == [1, 3]
     assert [(at, name) for at, name, _ in bad] == [(2, column)]
     assert bad[0][2].startswith(reason)
+
+
+def test_a_fraction_in_a_column_whose_first_values_are_whole_numbers_advises_another_type(tmp_path: Path) -> None:
+    advice = r"; with 'a': float in schema= it may have fractions"
+    csv_text = "a,b\n" + "1,x\n" * 80_000 + "2.5,y\n"
+    with pytest.raises(tg.ReadError, match=rf"line 80002, column 'a': .*invalid value '2.5'{advice}"):
+        elements_of(csv(tmp_path, csv_text))
+    assert elements_of(csv(tmp_path, csv_text, schema={"a": float}))[-1] == {"a": 2.5}
+    json_text = '{"a": 1}\n' * 60_000 + '{"a": 2.5}\n'
+    with pytest.raises(tg.ReadError, match=rf"line 60001, column 'a': Failed to convert JSON to int64.*2.5{advice}"):
+        elements_of(json(tmp_path, json_text, as_=tg.Row))
+    assert elements_of(json(tmp_path, json_text, schema={"a": float}))[-1] == {"a": 2.5}
+    with pytest.raises(tg.ReadError, match=r"invalid value 'two'; with 'a': str in schema= it is text"):
+        elements_of(csv(tmp_path, "a\ntwo\n", schema={"a": int}))
+
+
+def test_csv_that_is_something_else_shows_what_was_found(tmp_path: Path) -> None:
+    with pytest.raises(tg.BuildError, match=r"line 1: the header is a JSON object, {\"a\": 1}: tg.ReadFromJson reads"):
+        elements_of(csv(tmp_path, '{"a": 1}\n{"a": 2}\n', schema=NUMBERS))
+    with pytest.raises(tg.BuildError, match=r"column 'a': it is missing, and .*: the file has id, name"):
+        elements_of(csv(tmp_path, "id,name\n1,x\n", schema=NUMBERS))
 
 
 def test_json_objects_that_span_lines_are_bad_records(tmp_path: Path) -> None:

@@ -364,7 +364,10 @@ def test_only_similar_names_are_suggested(few_files: Path, pattern: str, problem
         ("*.parquet", "looked in {0}; none of the 5 names in it is similar"),
         ("nowhere/*.csv", "there is no folder {0}/nowhere"),
         ("empty/*.csv", "looked in {0}/empty, which is empty"),
-        ("empty", "it is a folder: for the files in it, say {0}/empty/*"),
+        ("empty", "it is a folder: for the files in it, say '{0}/empty/*'"),
+        ("empty/", "it is a folder: for the files in it, say '{0}/empty/*'"),
+        ("emp*", "only folders match it: for the files in them, and in their folders, say '{0}/**/emp*'"),
+        ("empty/..", "it is a folder: for the files in it, say '{0}/empty/../*'"),
     ],
 )
 def test_a_path_that_matches_nothing_is_refused_with_suggestions(folder: Path, pattern: str, problem: str) -> None:

@@ -245,3 +245,9 @@ def test_a_rate_limit_that_is_no_rate_is_refused() -> None:
     for rate in (0, -1, float("inf"), float("nan")):
         with pytest.raises(tg.BuildError, match="rate_limit must be a positive number of elements per second"):
             tg.Read(Counted(5), rate_limit=rate)
+
+
+def test_a_lateness_without_timestamps_is_refused() -> None:
+    for options in ({}, {"ingestion_time": True}):
+        with pytest.raises(tg.BuildError, match="out_of_orderness=5 says how late the times of timestamp= may be"):
+            tg.Read(Counted(5), out_of_orderness=5, **options)  # type: ignore[arg-type]

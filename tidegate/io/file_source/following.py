@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypedDict
 
 from tidegate.io import files
-from tidegate.io.file_source.listing import Found, explain_no_match, has_folder, matching
+from tidegate.io.file_source.listing import Found, explain_no_match, has_folder, is_folder, matching
 from tidegate.io.file_source.opened import FileChanged
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Discovery, Position, Split, SplitEnumerator
@@ -268,9 +268,10 @@ def check_followed(patterns: Sequence[str], of: str, allow_empty: bool, options:
     """Raise BuildError, naming the transform `of`, for a path that is no pattern, or whose folder doesn't exist."""
     for pattern in patterns:
         if not files.is_pattern(pattern, options):
+            names = "is the folder itself" if is_folder(pattern, options) else "names one file"
             raise BuildError(
-                f"{of}: follow=True reads the files that appear in a folder, and {pattern!r} names one file. Write a "
-                f"pattern, such as {files.join(pattern.rstrip('/'), '*')!r}; tg.io.TailFile follows a file that grows"
+                f"{of}: follow=True reads the files that appear in a folder, and {pattern!r} {names}. Write a "
+                f"pattern, such as {files.join(pattern, '*')!r}; tg.io.TailFile follows a file that grows"
             )
         if not allow_empty and not has_folder(pattern, options):
             raise BuildError(

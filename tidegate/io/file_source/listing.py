@@ -102,19 +102,30 @@ def _divided(pattern: str) -> tuple[str, list[str]]:
     return "/".join(parts[:magic]) or ("/" if pattern.startswith("/") else ""), parts[magic:]
 
 
+def is_folder(pattern: str, options: StorageOptions | None = None) -> bool:
+    """Whether a path, which is not the path of a file, is that of a folder."""
+    store, path = files.store_of(pattern, options)
+    return not files.MAGIC & set(path) and store.names(path) is not None
+
+
 def explain_no_match(pattern: str, options: StorageOptions | None = None) -> str:
     """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
+    if is_folder(pattern, options):
+        return f"it is a folder: for the files in it, say {files.join(pattern, '*')!r}"
     store, path = files.store_of(pattern, options)
     folder, (wanted, *rest) = _divided(path)
     shown = store.url(folder) if folder else f"{os.getcwd()} (the current folder)"
     names = store.names(folder)
     if names is None:
         return f"there is no folder {shown}"
-    if not rest and wanted in names:
-        return f"it is a folder: for the files in it, say {files.join(pattern.rstrip('/'), '*')}"
-    names = [name for name in names if not name.startswith(".")]
     import difflib
+    import fnmatch
 
+    names = [name for name in names if not name.startswith(".")]
+    if not rest and wanted != "**" and fnmatch.filter(names, wanted):
+        head, slash, _ = pattern.rpartition("/")
+        below = f"{head}{slash}**/{wanted}"
+        return f"only folders match it: for the files in them, and in their folders, say {below!r}"
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.7)  # at 0.6, a common suffix is enough
     match len(names):
         case 0:

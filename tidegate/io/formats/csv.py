@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -127,6 +128,10 @@ class CsvFormat(FileFormat):
             raise text.refuse(0, f"the header is not {self.encoding}: {error.reason}") from error
         if not header.strip():
             return (), len(body)
+        if header.startswith("{") and _is_object(header):
+            raise text.refuse(
+                0, f"the header is a JSON object, {excerpt(header.strip(), 60)}: tg.ReadFromJson reads lines of JSON"
+            )
         import csv
 
         options: dict[str, Any] = {"quotechar": self.quote_char} if self.quote_char else {"quoting": csv.QUOTE_NONE}
@@ -231,10 +236,34 @@ def parser_explains(parser: _Parser) -> Any:
             return problem
         reason = str(error).split("CSV conversion error ", 1)[-1].splitlines()[0].split(". If ")[0]
         name = parser.names[int(number[1])]
-        advice = f"; schema={{{name!r}: str}} reads it as text" if reason.startswith("to ") else ""
-        return Problem(0, name, f"it can't be converted {reason}{advice}", problem.text)
+        return Problem(0, name, f"it can't be converted {reason}{_other_type(name, reason)}", problem.text)
 
     return explain
+
+
+def _other_type(column: str, reason: str) -> str:
+    """Which type the schema could give a column for a value that its own type doesn't have."""
+    if not reason.startswith("to "):
+        return ""
+    value = reason.partition("invalid value ")[2].strip("'")
+    if reason.startswith(("to int", "to uint")) and _is_number(value):
+        return f"; with {column!r}: float in schema= it may have fractions"
+    return f"; with {column!r}: str in schema= it is text"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_object(line: str) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
 
 
 def _explain(record: bytes, error: Exception) -> Problem:

@@ -141,6 +141,8 @@ class _Parser:
         """What is wrong with a record that can't be parsed: a member that is no column, by its name, or else."""
         problem = _explain(record, error)
         names = () if self._schema is None else self._schema.names
+        if names and problem.reason.startswith("Failed to convert JSON to "):
+            return self._explain_fraction(json.loads(record), problem)
         if not names or "unexpected field" not in problem.reason:
             return problem
         new = next((name for name in json.loads(record) if name not in names), None)
@@ -151,6 +153,16 @@ class _Parser:
             "schema_evolution='union' reads those of all files"
         )
         return Problem(0, new, reason, problem.text)
+
+    def _explain_fraction(self, object: dict[str, Any], problem: Problem) -> Problem:
+        """The problem of a number in an object that its column's type doesn't have: with the column, and with advice if
+        it is a column of integers, as one whose first values are whole numbers."""
+        for field in self._schema or ():
+            value = object.get(field.name)
+            if kind_of(field.type) == "integer" and isinstance(value, float):
+                advice = f"; with {field.name!r}: float in schema= it may have fractions"
+                return Problem(0, field.name, problem.reason + advice, problem.text)
+        return problem
 
 
 def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int, data: bytes) -> list[Any]:

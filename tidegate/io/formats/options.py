@@ -16,6 +16,7 @@ from tidegate.io.records.projection import SchemaEvolution, Selection, selection
 from tidegate.io.records.schema import SchemaLike
 from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.sdk.primitives import ReadOptions
+from tidegate.sdk.primitives.io import DEFAULTS as DEFAULTS_OF_READ
 from tidegate.transforms.rows.row import Row
 
 Where: TypeAlias = Iterable[Sequence[Any]]
@@ -110,8 +111,9 @@ DEFAULTS: Final[ReadCsvOptions] = {
     "follow": False,
     "poll_interval": 1.0,
     "min_age": None,
+    **DEFAULTS_OF_READ,
 }
-"""The defaults of the arguments that `tg.Read` doesn't have."""
+"""The defaults of all arguments."""
 
 
 def source_of(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.io.records.predicate import Condition, conditions_of
 from tidegate.io.records.problems import BadRecords, SchemaMismatch, check_bad_records
@@ -139,7 +139,7 @@ def target_fields(selection: Selection, reference: RecordSchema) -> tuple[Field,
         return selection.schema.select(names).fields
     for name in selection.columns or ():
         if reference.field(name) is None:
-            raise SchemaMismatch(name, f"there is no such column; there are {', '.join(reference.names)}")
+            raise SchemaMismatch(name, f"there is no such column; there are {_listed(reference.names)}")
     return tuple(
         Field(field.name, field.type) for field in reference.select(selection.columns or reference.names).fields
     )
@@ -173,7 +173,7 @@ def project(
         elif target.nullable and (may_lack or selection.evolution == "union"):
             columns.append(Projected(target.name, _type_of_missing(target, selection), True, False))
         else:
-            raise SchemaMismatch(target.name, _missing(target))
+            raise SchemaMismatch(target.name, _missing(target, found))
     names = {column.name for column in columns}
     return Projection(tuple(columns), tuple(_for_conditions(found, selection, reference, names, may_lack)))
 
@@ -190,7 +190,7 @@ def _for_conditions(
         elif target is not None and (may_lack or selection.evolution == "union"):
             yield Projected(name, _type_of_missing(Field(name, target.type), selection), True, False)
         else:
-            raise SchemaMismatch(name, f"where names it, and there is no such column, but {', '.join(found.names)}")
+            raise SchemaMismatch(name, f"where names it, and there is no such column, but {_listed(found.names)}")
 
 
 def _type(found: Field, target: Field, selection: Selection) -> Any:
@@ -212,7 +212,16 @@ def _type_of_missing(target: Field, selection: Selection) -> Any:
     return pa.null() if target.type is None else resolve(target.type, Field(target.name), selection.timezone)
 
 
-def _missing(target: Field) -> str:
+def _missing(target: Field, found: RecordSchema) -> str:
+    there = f"the file has {_listed(found.names) or 'no columns'}"
     if target.nullable:
-        return "it is missing; schema_evolution='union' puts None in its place"
-    return "it is missing, and the schema doesn't allow it to be null"
+        return f"it is missing: {there}; schema_evolution='union' puts None in its place"
+    return f"it is missing, and the schema doesn't allow it to be null: {there}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+
+
+_SHOWN: Final = 30
+"""How many of a file's columns a message names."""

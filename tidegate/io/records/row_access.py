@@ -18,6 +18,16 @@ from tidegate.io.records.schema import is_pydantic
 _PLAIN: Final = (str, bytes, bool, int, float, type(None), list, set, frozenset, datetime.date, datetime.time, UUID)
 
 
+RECORDS: Final = "a tg.Row, a dict, a dataclass, a NamedTuple, a pydantic model"
+"""What writers take, for messages."""
+OF_VALUE: Final = "make records of them, as in tg.Map(lambda x: tg.Row(value=x))"
+OF_TUPLE: Final = "make records of them, as in tg.MapTuple(lambda a, b: tg.Row(a=a, b=b))"
+OF_DEAD_LETTER: Final = (
+    "a dead letter is a pair of an element and its error: make records of them, as in "
+    "tg.MapTuple(lambda e, error: {'element': str(e), 'error': error[1]})"
+)
+
+
 class NoRecord(Exception):
     """A value has no named fields."""
 
@@ -58,7 +68,7 @@ def as_mapping(record: Any) -> dict[str, Any]:
         return dict(record)
     names = field_names(record)
     if names is None:
-        raise NoRecord("it has no named fields", record)
+        raise _without_fields(record)
     if isinstance(record, tuple):
         return dict(zip(names, record))
     return {name: getattr(record, name) for name in names}
@@ -74,9 +84,20 @@ def union_of_names(records: Sequence[Any]) -> tuple[str, ...]:
         seen.add(type(record))
         found = field_names(record)
         if found is None:
-            raise NoRecord("it has no named fields", record)
+            raise _without_fields(record)
         names.update(dict.fromkeys(found))
     return tuple(names)
+
+
+def _without_fields(value: Any) -> NoRecord:
+    match value:
+        case (_, (str(), str(), list())):
+            advice = OF_DEAD_LETTER
+        case tuple():
+            advice = OF_TUPLE
+        case _:
+            advice = OF_VALUE
+    return NoRecord(f"it has no named fields; {advice}", value)
 
 
 class ColumnReader:

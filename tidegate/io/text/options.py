@@ -10,6 +10,7 @@ from tidegate.io.file_source.following import FollowOptions, follow_of
 from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.io.text.source import TextSource
 from tidegate.sdk.primitives import ReadOptions
+from tidegate.sdk.primitives.io import DEFAULTS as DEFAULTS_OF_READ
 
 
 class LineOptions(TypedDict, total=False):
@@ -42,8 +43,9 @@ DEFAULTS: Final[TextOptions] = {
     "follow": False,
     "poll_interval": 1.0,
     "min_age": None,
+    **DEFAULTS_OF_READ,
 }
-"""The defaults of the arguments that `tg.Read` doesn't have."""
+"""The defaults of all arguments."""
 
 
 def source_of(of: str, paths: tuple[str, ...], options: LineOptions, *, with_filename: bool) -> TextSource:

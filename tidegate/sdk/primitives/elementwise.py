@@ -13,7 +13,7 @@ from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.primitives.exception_handling import Handled
+from tidegate.sdk.primitives.exception_handling import DEAD_LETTER, Handled
 from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints import compatibility, hints, signatures
 from tidegate.sdk.user_code.bytecode import emits_plain
@@ -151,7 +151,11 @@ class ElementStep(Transform, Generic[E, R]):
         ]
         dead = self.dead_letters
         if dead:
-            outputs.append(pipeline.collection(dead.tag, windowing=input.windowing, bounded=input.is_bounded))
+            outputs.append(
+                pipeline.collection(
+                    dead.tag, element_type=DEAD_LETTER, windowing=input.windowing, bounded=input.is_bounded
+                )
+            )
         call, fields = self.call_fields()
         if call.states or call.timers or fields.get("callbacks"):
             refuse(why_not_stateful(input.windowing))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
+
+DEAD_LETTER: Final[Any] = tuple[Any, tuple[str, str, list[str]]]
+"""The type of dead letters: the element, and the name of the error's class, the error, and the lines of its
+traceback."""
 
 
 class Handled(tuple[Any, PCollection[Any]]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypedDict, TypeVar, cast, overload
+from typing import Any, Final, TypedDict, TypeVar, cast, overload
 
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
@@ -74,6 +74,16 @@ class ReadOptions(TypedDict, total=False):
     rate_limit: float | None
 
 
+DEFAULTS: Final[ReadOptions] = {
+    "timestamp": None,
+    "out_of_orderness": 0,
+    "ingestion_time": False,
+    "idle_after": None,
+    "rate_limit": None,
+}
+"""The defaults of `ReadOptions`, which are those of `Read`."""
+
+
 def read_options(options: ReadOptions) -> ReadOptions:
     """Those of a transform's keyword arguments that `Read` takes."""
     return cast(ReadOptions, {name: value for name, value in options.items() if name in ReadOptions.__annotations__})
@@ -103,6 +113,11 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             raise BuildError("Read: timestamp and ingestion_time can't be combined: choose one")
         if Duration.of(out_of_orderness).micros < 0:
             raise BuildError(f"Read: out_of_orderness must not be negative, but is {out_of_orderness!r}")
+        if Duration.of(out_of_orderness).micros and timestamp is None:
+            raise BuildError(
+                f"Read: out_of_orderness={out_of_orderness!r} says how late the times of timestamp= may be, and there "
+                "is no timestamp=: add a function of an element, as in timestamp=lambda line: ..."
+            )
         if idle_after is not None and Duration.of(idle_after).micros <= 0:
             raise BuildError(f"Read: idle_after must be positive, but is {idle_after!r}")
         if rate_limit is not None and not 0 < rate_limit < float("inf"):

@@ -1,12 +1,22 @@
-"""Errors for misspelt keyword arguments of constructors, which suggest the right one and name the author's line."""
+"""The keyword arguments of constructors: errors for misspelt ones, and signatures that name those of a TypedDict."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from tidegate.sdk.user_code.frames import caller
+
+
+class _Signature:
+    """The signature of a class for `help` and notebooks, if the keywords of its constructor are in a TypedDict."""
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature | None:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        return _with_options(owner)
 
 
 class Keywords:
@@ -29,6 +39,7 @@ class Keywords:
 
         # The signature of a class without `__init__`, for `help` and code completion.
         __new__.__signature__ = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)])
+        __signature__ = _Signature()
 
 
 def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
@@ -37,9 +48,9 @@ def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
     for parameter in parameters:
         if parameter.kind is parameter.VAR_KEYWORD:
             options = _unpacked(cls, parameter)
-            if not options:
+            if options is None:
                 return
-            known += options
+            known += options.__annotations__
     for name in given:
         if name not in known:
             keywords = [each for each in known[1:] if each != "kind"]
@@ -48,15 +59,45 @@ def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
             raise TypeError(f"{cls.__name__}() has no argument {name!r}; {advice} (at {caller()})")
 
 
-def _unpacked(cls: type, parameter: inspect.Parameter) -> list[str]:
-    """The keywords of `**options: Unpack[SomeTypedDict]`; none if any keyword is accepted."""
+def _with_options(cls: type) -> inspect.Signature | None:
+    """The signature of a class with the keywords of a TypedDict in the place of `**options: Unpack[…]`; None if its
+    constructor has none. A TypedDict has no defaults: they are in `DEFAULTS` of its module, or are those of the
+    constructor of a base class."""
+    signature = inspect.signature(cls.__init__)  # type: ignore[misc]
+    shown: list[inspect.Parameter] = []
+    expanded = False
+    for parameter in list(signature.parameters.values())[1:]:
+        options = _unpacked(cls, parameter) if parameter.kind is parameter.VAR_KEYWORD else None
+        if options is None:
+            shown.append(parameter)
+            continue
+        expanded = True
+        defaults: dict[str, Any] = {}
+        for base in reversed(cls.__mro__[1:-1]):
+            known = inspect.signature(base.__init__).parameters  # type: ignore[misc]
+            defaults.update({name: each.default for name, each in known.items()})
+        defaults.update(getattr(sys.modules[options.__module__], "DEFAULTS", {}))
+        shown += [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=defaults.get(name, inspect.Parameter.empty if name in options.__required_keys__ else ...),
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in options.__annotations__.items()
+        ]
+    return signature.replace(parameters=shown) if expanded else None
+
+
+def _unpacked(cls: type, parameter: inspect.Parameter) -> Any:
+    """The TypedDict of `**options: Unpack[SomeTypedDict]`; None if any keyword is accepted."""
     hint = parameter.annotation
     if isinstance(hint, str):
         namespace = getattr(cls.__init__, "__globals__", {})  # type: ignore[misc]
         hint = namespace.get(hint.removeprefix("Unpack[").removesuffix("]")) if hint.startswith("Unpack[") else None
     else:
         hint = next(iter(getattr(hint, "__args__", ())), None)
-    return list(getattr(hint, "__annotations__", ())) if hasattr(hint, "__total__") else []
+    return hint if hasattr(hint, "__total__") else None
 
 
 def near(name: str, known: Iterable[str]) -> str | None:

@@ -60,6 +60,25 @@ def test_elements_that_are_no_records_are_refused_when_built(tmp_path: Path, wri
         _ = p | tg.Create(["a"]) | write(f"{tmp_path}/x")
 
 
+def test_pairs_and_dead_letters_are_no_records_and_the_error_says_how_to_make_some(tmp_path: Path) -> None:
+    p = tg.Pipeline(options=[])
+    pairs = p | tg.Create([("a", 1)])
+    with pytest.raises(tg.TypeCheckError, match=r"holds tuple\[str, int\]: make records of them, as in tg.MapTuple"):
+        _ = pairs | "pairs" >> tg.WriteToCsv(f"{tmp_path}/x")
+    _, bad = pairs | tg.MapTuple(lambda key, n: n / 0).with_exception_handling()
+    advice = r"a dead letter is .* as in tg.MapTuple\(lambda e, error: {'element': str\(e\), 'error': error\[1\]}\)"
+    with pytest.raises(tg.TypeCheckError, match=rf"WriteToJson takes records .*: {advice}"):
+        _ = bad | "bad" >> tg.WriteToJson(f"{tmp_path}/x")
+    _ = bad | tg.Map(lambda letter: letter) | "untyped" >> tg.WriteToJson(f"{tmp_path}/x")
+    with pytest.raises(tg.WriteError, match=rf"can't be written: it has no named fields; {advice}"):
+        p.run().wait_until_finish()
+    with tg.Pipeline(options=[]) as p:
+        _, bad = p | tg.Create([1]) | tg.Map(lambda n: n / 0).with_exception_handling()
+        letters = bad | tg.MapTuple(lambda e, error: {"element": str(e), "error": error[1]})
+        _ = letters | tg.WriteToJson(f"{tmp_path}/letters")
+    assert all_rows(tmp_path, "json") == [{"element": "1", "error": "ZeroDivisionError('division by zero')"}]
+
+
 def test_a_partition_column_that_the_element_type_lacks_is_refused_when_built(tmp_path: Path) -> None:
     p = tg.Pipeline()
     with pytest.raises(tg.BuildError, match="partition_by names 'day', which is no column: country, amount"):

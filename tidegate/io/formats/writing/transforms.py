@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypedDict, Unpack
+from typing import Any, Final, TypeAlias, TypedDict, Unpack, get_origin
 
 from tidegate.io import compression as _compression
 from tidegate.io.compression import Compression
@@ -20,11 +20,13 @@ from tidegate.io.formats.writing.parquet import ParquetFormat
 from tidegate.io.formats.writing.record_format import RecordFormat
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.partitions import Partitioning
+from tidegate.io.records.row_access import OF_DEAD_LETTER, OF_TUPLE, OF_VALUE, RECORDS
 from tidegate.io.records.schema import RecordSchema, class_fields, schema_of, to_arrow
 from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Write
+from tidegate.sdk.primitives.exception_handling import DEAD_LETTER
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import DurationLike
 from tidegate.sdk.typehints.hints import plain_hint, type_name
@@ -290,11 +292,8 @@ def schema_of_element_type(input: PCollection[Any], of: str) -> RecordSchema | N
     """The columns of the elements' class; None if the class doesn't determine them. TypeCheckError for elements that
     are no records."""
     hint = plain_hint(input.element_type)
-    if input.pipeline.checks_types and isinstance(hint, type) and issubclass(hint, _NO_RECORDS):
-        raise TypeCheckError(
-            f"{of} takes records (a tg.Row, a dict, a dataclass, a NamedTuple, a pydantic model), but its input holds "
-            f"{type_name(hint)}: make records of them, as in tg.Map(lambda x: tg.Row(value=x))"
-        )
+    if input.pipeline.checks_types and (advice := _advice_on(hint)):
+        raise TypeCheckError(f"{of} takes records ({RECORDS}), but its input holds {type_name(hint)}: {advice}")
     try:
         if not isinstance(hint, type) or not class_fields(hint):
             return None
@@ -305,6 +304,17 @@ def schema_of_element_type(input: PCollection[Any], of: str) -> RecordSchema | N
     if schema is None or any(field.type is None for field in schema.fields):
         return None
     return schema
+
+
+def _advice_on(hint: Any) -> str:
+    """How to make records of elements of a type that are none; "" if they may be records."""
+    if hint == DEAD_LETTER:
+        return OF_DEAD_LETTER
+    if hint is tuple or get_origin(hint) is tuple:
+        return f"{OF_TUPLE}. If they are NamedTuples, annotate their class"
+    if isinstance(get_origin(hint) or hint, type) and issubclass(get_origin(hint) or hint, _NO_RECORDS):
+        return OF_VALUE
+    return ""
 
 
 def _of_element_type(format: RecordFormat, input: PCollection[Any]) -> RecordFormat:
