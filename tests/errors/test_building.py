@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 import traceback
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -224,8 +226,35 @@ def test_a_label_that_is_already_used_is_refused() -> None:
 def test_the_error_of_iterating_a_collection_says_what_to_do_instead() -> None:
     assert error_message(lambda p: list(p | tg.Create([1]))) == (
         "BuildError: PCollection('Create') can't be iterated: it exists only while the pipeline runs. "
-        "Apply a transform, such as tg.Map(print)"
+        "Apply a transform, such as tg.Map(print). To get several collections from a step, add "
+        ".with_exception_handling() or .with_outputs(...) to it"
     )
+
+
+class Misspelt(tg.DoFn):
+    def proces(self, element: int) -> Iterable[int]:
+        yield element
+
+
+@pytest.mark.parametrize(
+    ("build", "advice"),
+    [
+        (lambda p: p | tg.Create([1]) | tg.ParDo(Misspelt()), "no process method: rename proces to process"),
+        (lambda p: p | tg.Create([(1, 2)]) | tg.CombinePerKey("sum"), "not str: write sum, without quotes"),
+        (
+            lambda p: (p | tg.Create([1]) | tg.Map(int).with_exception_handling()).good,
+            "no attribute 'good': it is a pair, so write `good, bad = ...`",
+        ),
+        (
+            lambda p: tg.TimestampedValue(1, "2026-01-01"),  # type: ignore[arg-type]
+            "not str: datetime.fromisoformat(text) reads one from text",
+        ),
+    ],
+    ids=["method", "combiner", "pair", "timestamp"],
+)
+def test_an_error_says_what_was_probably_meant(build: Callable[[tg.Pipeline], Any], advice: str) -> None:
+    with pytest.raises((tg.BuildError, AttributeError, TypeError), match=re.escape(advice)):
+        build(tg.Pipeline())
 
 
 def test_a_value_that_is_no_transform_is_refused() -> None:

@@ -129,9 +129,11 @@ def test_python_adds_no_suggestion_to_our_message(written: str, message: str) ->
     assert done.stderr.splitlines()[-1] == f"AttributeError: {message}"
 
 
-def test_python_adds_a_suggestion_if_we_have_none() -> None:
+def test_a_misspelt_method_has_one_suggestion_in_its_message() -> None:
+    message = "AttributeError: 'PCollection' object has no attribute 'colect'. Did you mean: 'collect'?"
     script = "import tidegate as tg\n(tg.Pipeline() | tg.Create([1])).colect"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.stderr.splitlines()[-1] == (
-        "AttributeError: 'PCollection' object has no attribute 'colect'. Did you mean: 'collect'?"
-    )
+    assert done.stderr.splitlines()[-1] == message
+    with pytest.raises(AttributeError) as caught:  # a notebook shows the exception's own text
+        getattr(tg.Pipeline() | tg.Create([1]), "colect")  # noqa: B009
+    assert f"AttributeError: {caught.value}" == message

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import GeneratorType, UnionType
 from typing import Any, Final
 
@@ -61,10 +62,19 @@ PIPELINE_METHODS: Final[Mapping[str, str]] = {
 def no_attribute(instance: object, name: str, methods: Mapping[str, str]) -> AttributeError:
     """`a PCollection has no take; write pcoll.head(3)`; for a name not in `methods`, Python's own message."""
     kind = type(instance).__name__
-    if name not in methods:
-        return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=instance)
-    # CPython appends a suggestion to an AttributeError without an object; `obj=None` prevents that.
-    return AttributeError(f"a {kind} has no {name}; write {methods[name]}", obj=None)
+    # CPython appends a suggestion of its own to an AttributeError with an object, at a prompt, but not in a notebook;
+    # `obj=None` prevents that.
+    if name in methods:
+        return AttributeError(f"a {kind} has no {name}; write {methods[name]}", obj=None)
+    meant = similar(name, (known for known in dir(type(instance)) if not known.startswith("_")))
+    hint = f". Did you mean: {meant!r}?" if meant else ""
+    return AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=None)
+
+
+def similar(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that was probably meant by `name`."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    return near[0] if near else None
 
 
 def instead_of_step(applied: Any) -> str | None:

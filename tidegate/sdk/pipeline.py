@@ -413,7 +413,8 @@ class PCollection(PValue, Generic[T]):
     def __iter__(self) -> Iterator[T]:
         raise BuildError(
             f"{self._named} can't be iterated: it exists only while the pipeline runs. "
-            "Apply a transform, such as tg.Map(print)"
+            "Apply a transform, such as tg.Map(print). To get several collections from a step, add "
+            ".with_exception_handling() or .with_outputs(...) to it"
         )
 
     def __bool__(self) -> NoReturn:

@@ -184,7 +184,8 @@ def timestamp_micros(value: TimestampLike) -> int:
             if value.tzinfo is None:
                 raise ValueError(f"{value!r} has no time zone: give it one, e.g. .replace(tzinfo=timezone.utc)")
             return (value - _EPOCH) // _MICROSECOND
-    raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}")
+    hint = ": datetime.fromisoformat(text) reads one from text" if isinstance(value, str) else ""
+    raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}{hint}")
 
 
 def duration_micros(value: DurationLike) -> int:

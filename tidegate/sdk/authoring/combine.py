@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Sized
 from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
@@ -431,7 +432,9 @@ def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
         return builtin()
     if callable(combiner):
         return CallableFn(combiner)
-    raise BuildError(f"a combiner is a CombineFn or a callable over all values, not {type(combiner).__name__}")
+    named = isinstance(combiner, str) and hasattr(builtins, combiner)
+    hint = f": write {combiner}, without quotes" if named else ""
+    raise BuildError(f"a combiner is a CombineFn or a callable over all values, not {type(combiner).__name__}{hint}")
 
 
 def stands_for_builtin(fn: CombineFn[Any, Any, Any]) -> bool:

@@ -311,7 +311,11 @@ class ParDo(ElementWise[E, R]):
         if not isinstance(fn, DoFn):
             self.form = "flat_map"
         elif type(fn).process is DoFn.process:
-            raise BuildError(f"{type(fn).__name__} has no process method")
+            from tidegate.sdk import advice
+
+            misspelt = advice.similar("process", vars(type(fn)))
+            hint = f": rename {misspelt} to process" if misspelt else ""
+            raise BuildError(f"{type(fn).__name__} has no process method{hint}")
 
     def call_fields(self) -> tuple[Call, dict[str, Any]]:
         if not isinstance(self.fn, DoFn):

@@ -39,7 +39,8 @@ class Handled(tuple[Any, PCollection[Any]]):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("_") and (hasattr(PCollection, name) or name in _PCOLLECTION_ATTRIBUTES):
             self.refuse()
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        hint = "" if name.startswith("_") else ": it is a pair, so write `good, bad = ...`"
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=None)
 
 
 _PCOLLECTION_ATTRIBUTES = frozenset({"pipeline", "id", "tag", "element_type", "windowing", "is_bounded"})
