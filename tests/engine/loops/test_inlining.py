@@ -241,6 +241,16 @@ def test_a_global_that_is_not_set_is_a_name_error() -> None:
             "'inner' changes the global 'n'",
         ),
         (
+            "import contextlib\nn = 0\n@contextlib.contextmanager\ndef bump():\n    global n\n    n += 1\n    yield n\n"
+            "fn = lambda x: (bump().__enter__(), n)",
+            "'bump' changes the global 'n'",
+        ),
+        (
+            "n = 0\nclass A: pass\ndef made():\n    def bump():\n        global n\n        n += 1\n    return bump\n"
+            "a = A()\na.bump = made()\nb = a.bump\ndel b, made\nfn = lambda x: (a.bump(), n)",
+            "'bump' changes the global 'n'",
+        ),
+        (
             "n = 0\ndef bump():\n    globals()['n'] += 1\nfn = lambda x: (bump(), n)",
             "'bump' uses 'globals', and may change any global",
         ),

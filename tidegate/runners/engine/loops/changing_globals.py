@@ -9,7 +9,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from opcode import opmap
-from types import CellType, CodeType, FunctionType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, Final
 
 _CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "delattr", "reload", "__dict__", "vars"})
@@ -27,11 +39,7 @@ def changes_of_globals(fn: FunctionType, names: Collection[str], owners: Iterabl
     owned = [part for owner in owners for part in (*type(owner).__mro__, *getattr(owner, "__dict__", {}).values())]
     seen: set[int] = set()
     for value in (fn, *shared.values(), *captured, *owned):
-        if type(value) is FunctionType and not value.__dict__:  # a shorter way for what most globals are
-            codes: Iterable[CodeType] = (value.__code__,) if value.__globals__ is shared else ()
-        else:
-            codes = _codes(value, shared, seen)
-        for code in codes:
+        for code in _codes(value, shared, seen) if _may_have_code(value, shared) else ():
             for changes in _changes_in(code):
                 for name in changes.anything:
                     yield f"{changes.code!r} uses {name!r}, and may change any global"
@@ -50,12 +58,17 @@ def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[Co
         return
     seen.add(id(value))
     match value:
-        case FunctionType() if value.__globals__ is shared:
-            yield value.__code__
-            yield from _codes(getattr(value, "__wrapped__", None), shared, seen)
+        case FunctionType():
+            if value.__globals__ is shared:
+                yield value.__code__
+            # A decorator of another module has what it decorates here.
+            inside = [cell.cell_contents for cell in value.__closure__ or () if is_set(cell)]
+            yield from _codes_in(_called_by(value.__dict__.values(), inside), shared, seen)
+        case MethodType():
+            yield from _codes(value.__func__, shared, seen)
+            yield from _codes(value.__self__, shared, seen)
         case type() if not value.__flags__ & _IMMUTABLE_TYPE:
-            for part in vars(value).values():
-                yield from _codes(part, shared, seen)
+            yield from _codes_in(vars(value).values(), shared, seen)
         case classmethod() | staticmethod():
             yield from _codes(value.__func__, shared, seen)
         case property():
@@ -69,15 +82,41 @@ def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[Co
             yield from _codes_in(value, shared, seen)
         case _ if not isinstance(value, type):
             yield from _codes(type(value), shared, seen)
+            yield from _codes_in(_called_by(_attributes(value).values()), shared, seen)
 
 
-def _codes_in(values: Collection[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
-    if not set(map(type, values)) <= _WITHOUT_CODE:
-        for value in values:
+def _called_by(*values: Iterable[Any]) -> Iterator[Any]:
+    """The functions among what an object refers to, but no objects, of which there may be very many."""
+    return (each for part in values for each in part if isinstance(each, (FunctionType, MethodType, partial)))
+
+
+def _attributes(value: Any) -> Mapping[str, Any]:
+    """The attributes of an object that are in its dict, without a call of the author's methods."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if type(attributes) is dict else {}
+
+
+def _codes_in(values: Iterable[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
+    for value in values:
+        if _may_have_code(value, shared):
             yield from _codes(value, shared, seen)
 
 
-_WITHOUT_CODE: Final = frozenset({str, bytes, int, float, bool, type(None)})
+def _may_have_code(value: Any, shared: Mapping[str, Any]) -> bool:
+    """False only if an object has no code with these globals. All builtins are among the objects that are asked for."""
+    kind = type(value)
+    if kind is FunctionType:
+        return value.__globals__ is shared or bool(value.__dict__ or value.__closure__)
+    return kind not in _WITHOUT_CODE and not (kind is type and value.__flags__ & _IMMUTABLE_TYPE)
+
+
+_WITHOUT_CODE: Final = frozenset({
+    str, bytes, int, float, bool, type(None), BuiltinFunctionType, ModuleType, WrapperDescriptorType,
+    MethodDescriptorType, ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType,
+})  # fmt: skip
 
 
 _IMMUTABLE_TYPE: Final = 1 << 8
