@@ -47,6 +47,17 @@ def test_show_draws_a_table_whose_elements_are_escaped(cells_of_a_notebook: list
     assert "the first 2, of more" in cells_of_a_notebook[3].html
 
 
+def test_show_has_a_text_form_for_notebooks_that_are_converted_to_text(cells_of_a_notebook: list[Cell]) -> None:
+    assert [line.strip() for line in cells_of_a_notebook[3].value.splitlines() if line.strip()] == [
+        "Create",
+        "element",
+        "─" * 14,
+        "oolong",
+        "<b>assam</b>",
+        "the first 2, of more",
+    ]
+
+
 def test_pipelines_are_drawn_and_collections_and_results_are_described(cells_of_a_notebook: list[Cell]) -> None:
     assert "data:image/svg+xml;base64," in cells_of_a_notebook[4].html
     assert cells_of_a_notebook[4].value == "<Pipeline 'tea': 2 steps, not run>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, overload
 
 from tidegate.sdk.errors import BuildError, shorten
@@ -89,9 +90,13 @@ def _print(table: Table) -> None:
         from importlib import import_module
 
         import_module("IPython.display").display(
-            {"text/html": table_html(table), "text/plain": table.caption}, raw=True
+            {"text/html": table_html(table), "text/plain": _text_of(table, plain=True)}, raw=True
         )
-        return
+    else:
+        sys.stdout.write(_text_of(table) + "\n")
+
+
+def _text_of(table: Table, *, plain: bool = False) -> str:
     from rich import box
     from rich.console import Console
     from rich.table import Table as Drawn
@@ -102,7 +107,7 @@ def _print(table: Table) -> None:
         drawn.add_column(column, overflow="fold", no_wrap=column in ("timestamp", "pane"))
     for row in table.rows:
         drawn.add_row(*map(Text, row))
-    console = Console()
+    console = Console(force_jupyter=False, force_terminal=False) if plain else Console()
     with console.capture() as capture:
         console.print(Text(table.title, style="bold"), drawn, Text(table.caption), sep="\n")
-    console.file.write("\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n")
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
