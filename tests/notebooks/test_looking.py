@@ -52,8 +52,8 @@ def test_show_has_a_text_form_for_notebooks_that_are_converted_to_text(cells_of_
         "Create",
         "element",
         "─" * 14,
-        "oolong",
-        "<b>assam</b>",
+        "'oolong'",
+        "'<b>assam</b>'",
         "the first 2, of more",
     ]
 
