@@ -14,6 +14,7 @@ SEEDS ?= 10000
 SOAK ?= 3600
 DEMO_INPUT ?= examples/data/*.txt
 DEMO_OUTPUT := build/demo/counts
+STREAMING := --mode streaming --checkpoint_interval 1s
 
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
@@ -26,8 +27,8 @@ help:
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make soak         an hour of keyed state on each backend, SOAK=3600 seconds: does memory stay flat?"
-	@echo "make bench        the workloads beside hand-written loops, as a table"
-	@echo "make bench-streaming  the same as streams, with a checkpoint each second, and in batch mode"
+	@echo "make bench        the workloads beside hand-written loops, direct and as streams: twelve minutes, three runs"
+	@echo "make bench-streaming  as streams with --inline off and on, with one worker, and in batch mode"
 	@echo "make bench-checkpoints  what checkpoints of a million keys cost a stream"
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
@@ -103,13 +104,15 @@ soak: $(VENV)/.with-dev
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"
 	@$(BIN)/python benchmarks/run.py
+	@echo "==> benchmarks/run.py --runner streaming"
+	@$(BIN)/python benchmarks/run.py --runner streaming --inline on -- $(STREAMING) --workers 2
 
 bench-streaming: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py --runner streaming"
-	@$(BIN)/python benchmarks/run.py --runner streaming -- --mode streaming --workers 2 --checkpoint_interval 1s
-	@$(BIN)/python benchmarks/run.py --runner streaming -- --mode streaming --workers 1 --checkpoint_interval 1s
+	@$(BIN)/python benchmarks/run.py --runner streaming -- $(STREAMING) --workers 2
+	@$(BIN)/python benchmarks/run.py --runner streaming --runs 1 -- $(STREAMING) --workers 1
 	@echo "==> in batch mode"
-	@$(BIN)/python benchmarks/run.py --runner streaming -- --workers 2
+	@$(BIN)/python benchmarks/run.py --runner streaming --runs 1 -- --workers 2
 
 bench-checkpoints: $(VENV)/.with-bench
 	@echo "==> benchmarks/checkpoints.py"

@@ -121,7 +121,7 @@ class PipelineOptions(BaseModel):
     )
     inline: Literal["on", "off", "always"] = Field(
         default=DEFAULTS.inline,
-        description="write the text of short functions into the loops that would call them, for speed; always: into "
+        description="write the text of functions into the loops that would call them, for speed; always: into "
         "the loops of the elements that --checks checks, too, which are the first 1,000 of each step",
     )
 
