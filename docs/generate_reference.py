@@ -26,7 +26,7 @@ interpreter. Times given as numbers are seconds; `Any` in a signature stands for
 
 GROUPS = {
     "Pipelines": ("sdk.pipeline", "sdk.steps", "sdk.runner", "sdk.options", "sdk.interactive"),
-    "Steps": ("sdk.primitives", "transforms"),
+    "Steps": ("sdk.primitives", "transforms", "sdk.data.row"),
     "What steps are made of": (
         "sdk.authoring.dofn", "sdk.data.values", "sdk.metrics", "sdk.authoring.side_inputs", "sdk.data.coders",
     ),

@@ -28,6 +28,7 @@ from tidegate.sdk.authoring.state import (
 )
 from tidegate.sdk.data.coders import Coder, PickleCoder, register_coder
 from tidegate.sdk.data.panes import PaneInfo, Timing
+from tidegate.sdk.data.row import Row
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.errors import (
     BuildError,
@@ -130,11 +131,11 @@ from tidegate.transforms.grouping.cogroup import CoGroupByKey
 from tidegate.transforms.grouping.deduplicate import Deduplicate, DeduplicatePerKey
 from tidegate.transforms.grouping.group_by import GroupBy
 from tidegate.transforms.grouping.join import IntervalJoin, Join
+from tidegate.transforms.grouping.top_n import TopN
 from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
 from tidegate.transforms.rows.dataframes import ToDataFrame
-from tidegate.transforms.rows.row import Row
 from tidegate.transforms.rows.select import Select
 from tidegate.transforms.waiting import WaitOn
 
@@ -357,6 +358,7 @@ __all__ = [
     "MapValues",
     "ToDataFrame",
     "ToString",
+    "TopN",
     "Values",
     "WithKeys",
     "BatchElements",

@@ -8,14 +8,20 @@ from typing import Any
 
 import pytest
 
-from tests.support.expressions.cases import calls_of, casts, edge_rows, python_results, random_tree
+from tests.support.expressions.cases import (
+    SCALAR_OPERATIONS,
+    calls_of,
+    casts,
+    edge_rows,
+    python_results,
+    random_tree,
+)
 from tests.support.expressions.spark_reference import SparkRows, same
 from tidegate.sdk.relational.expressions import Call, Tree, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS
 
 ROWS = edge_rows()
-SCALAR = [operation for operation in OPERATIONS.values() if not operation.aggregate]
 
 
 @pytest.fixture(scope="module")
@@ -62,8 +68,10 @@ def batches(trees: Iterable[Tree], size: int) -> list[list[Tree]]:
 
 
 def test_every_operation_on_edge_values_is_that_of_spark(reference: SparkRows) -> None:
-    trees = [tree for operation in SCALAR for tree in calls_of(operation)]
-    assert {tree.operation for tree in trees if isinstance(tree, Call)} == {operation.name for operation in SCALAR}
+    trees = [tree for operation in SCALAR_OPERATIONS for tree in calls_of(operation)]
+    assert {tree.operation for tree in trees if isinstance(tree, Call)} == {
+        operation.name for operation in SCALAR_OPERATIONS
+    }
     assert [each for batch in batches(trees, 40) for each in differences(reference, batch, 1)] == []
 
 

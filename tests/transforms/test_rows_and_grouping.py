@@ -176,7 +176,7 @@ def test_groups_have_types_and_labels() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: tg.GroupBy(), "GroupBy takes at least one field or function"),
+        (lambda: tg.GroupBy("a").aggregate_field("b", len, "a"), "the field 'a' occurs twice"),
         (lambda: tg.Select(), "Select takes at least one field"),
         (lambda: tg.Select(3), "Select: a field is an attribute's name, a function or an expression, not 3"),
         (lambda: tg.Select("a", "a"), "Select: the field 'a' occurs twice"),
@@ -190,6 +190,18 @@ def test_groups_have_types_and_labels() -> None:
 def test_invalid_fields_are_refused(make: Any, message: str) -> None:
     with pytest.raises(tg.BuildError, match=re.escape(message)):
         make()
+
+
+def test_only_aggregates_by_expressions_need_no_field_to_group_by() -> None:
+    for step in (tg.GroupBy(), tg.GroupBy().aggregate_field("b", sum, "s")):
+        with pytest.raises(tg.BuildError, match="GroupBy takes at least one field or function"):
+            tg.Pipeline() | tg.Create([1]) | step
+
+
+def test_a_selected_name_that_is_no_field_is_refused_when_the_fields_are_known() -> None:
+    with pytest.raises(tg.BuildError, match=r"(?s)no column 'nope'; it has .*in step 'Select\(nope\)'"):
+        tg.Pipeline() | tg.Create([Visit("a", "b")]) | tg.Select("nope")
+
 
 
 def test_the_error_of_a_missing_attribute_names_the_step_and_the_element() -> None:

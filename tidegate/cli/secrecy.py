@@ -37,7 +37,7 @@ def secret_fields(options: PipelineOptions) -> set[str]:
 def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
     """Raise BuildError if the pipeline contains the value of a secret option, as in a variable that a function
     captures."""
-    from tidegate.sdk.portable.model import code_of
+    from tidegate.sdk.portable.code_parts import code_of
     from tidegate.sdk.portable.secrets import pickle_of
 
     for name in sorted(secret_fields(options)):

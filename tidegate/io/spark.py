@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.sdk.connectors.sinks import Delivery
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE
+from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Read, Write
 from tidegate.sdk.time import DurationLike, TimestampLike
 from tidegate.transforms.rows.dataframes import FrameSink, columns_of
-from tidegate.transforms.rows.row import Row, row_maker
 
 Mode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
 _MODES: Final = ("error", "append", "overwrite", "ignore")

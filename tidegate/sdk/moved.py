@@ -250,6 +250,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.io.text_sink": "tidegate.io.text.sink",
     "tidegate.io.text_attempt": "tidegate.io.text.attempt",
     "tidegate.io.text.attempt": "tidegate.io.file_sink.attempt",
+    "tidegate.transforms.rows.row": "tidegate.sdk.data.row",
 }
 """From the old name of a module to the module that has its contents now."""
 
@@ -273,6 +274,16 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
         "OfElements",
     ),
     ("tidegate.transforms.grouping.group_by", "key_and_value"): ("tidegate.transforms.functions", "key_and_value"),
+    ("tidegate.sdk.relational.python.predicate", "predicate"): ("tidegate.sdk.relational.steps.rows", "predicate"),
+    ("tidegate.transforms.rows.computed", "computed"): ("tidegate.sdk.relational.steps.rows", "computed"),
+    ("tidegate.transforms.grouping.aggregate_columns", "key_function"): (
+        "tidegate.sdk.relational.steps.rows",
+        "key_function",
+    ),
+    ("tidegate.transforms.grouping.aggregate_columns", "group_row"): (
+        "tidegate.sdk.relational.steps.groups",
+        "group_row",
+    ),
 }
 """From a module and a name at its top level to the current module and name."""
 

@@ -16,7 +16,8 @@ from tidegate.runners.planner.explain import explain
 from tidegate.sdk.drawing.graph import graph_of
 from tidegate.sdk.portable.fingerprint import digest, fingerprint
 from tidegate.sdk.portable.json import dump, load
-from tidegate.sdk.portable.model import ParDo, Pipeline, map_code
+from tidegate.sdk.portable.code_parts import map_code
+from tidegate.sdk.portable.model import FORMAT_VERSION, ParDo, Pipeline
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
 
@@ -71,7 +72,7 @@ def test_a_file_of_the_first_format_is_read_and_runs() -> None:
     before = load(FIRST_FORMAT.read_bytes())
     assert [fn.body for fn in functions(before)] == [None] * 4
     written = dump(before)
-    assert json.loads(written)["version"] == 2
+    assert json.loads(written)["version"] == FORMAT_VERSION
     assert load(written) == before
     if sys.version_info[:2] == (3, 11):  # the version whose bytecode is in the file
         shout_of_before, twice = functions(before)[2:]

@@ -20,10 +20,13 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
+from tidegate.sdk.data.columns import BIGINT, Field, Schema
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.json import dump, load
 from tidegate.sdk.portable.loading import check_environment, install_code
 from tidegate.sdk.portable.seal import this_environment
+from tidegate.sdk.relational.expressions import Call, Column
+from tidegate.sdk.relational.relations import Aggregate, Named
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_MICROS, MIN_TIMESTAMP, Duration, Timestamp
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
@@ -151,10 +154,19 @@ def every_kind() -> portable.Pipeline:
         portable.Write(
             label="Write", where=HERE, inputs=("h",), sink=LOWER, name="Files", delivery="at_least_once", shards=3
         ),
+        portable.Relate(
+            label="Relate",
+            where=HERE,
+            inputs=("f",),
+            outputs=(*outputs("r"), portable.Output("late", "r:l")),
+            relation=Aggregate((Named("k", Column("k", BIGINT)),), (Named("n", Call("count", (), BIGINT, False)),)),
+            reads=("attribute",),
+            late_tag="late",
+        ),
     )
     ids = [out.collection for node in nodes for out in node.outputs]
     collections = tuple(
-        portable.Collection(id, bounded=id != "b", windowing=session, element_type=portable.TypeRef("str", LOWER))
+        portable.Collection(id, id != "b", session, portable.TypeRef("str", LOWER), Schema((Field("k", BIGINT),)))
         for id in ids
     )
     return portable.Pipeline(
@@ -485,9 +497,9 @@ def _assert_loads_or_is_refused(data: bytes) -> None:
 
 
 def test_another_format_version_is_refused_before_anything_else() -> None:
-    text = json.dumps({"version": 3, "whatever": "it has"})
+    text = json.dumps({"version": 4, "whatever": "it has"})
     assert load_error(text) == (
-        "job.json has format version 3, but this Tidegate reads versions 1 to 2: "
+        "job.json has format version 4, but this Tidegate reads versions 1 to 3: "
         "compile the pipeline again with the Tidegate that runs it"
     )
     assert load_error('{"version": 0}').startswith("job.json has format version 0")

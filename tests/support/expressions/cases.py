@@ -122,7 +122,7 @@ def python_results(tree: Tree, rows: list[dict[str, Any]]) -> list[Any]:
 
 # -- random expressions
 
-SCALAR_OPERATIONS: Final = [operation for operation in OPERATIONS.values() if not operation.aggregate]
+SCALAR_OPERATIONS: Final = [each for each in OPERATIONS.values() if not each.aggregate and not each.of_window]
 
 
 def random_tree(draw: random.Random, depth: int) -> Tree:

@@ -15,9 +15,9 @@ from tidegate.io.records.problems import BadRecords
 from tidegate.io.records.projection import SchemaEvolution, Selection, selection_of
 from tidegate.io.records.schema import SchemaLike
 from tidegate.io.storage_options import StorageOptions, options_of
+from tidegate.sdk.data.row import Row
 from tidegate.sdk.primitives import ReadOptions
 from tidegate.sdk.primitives.io import DEFAULTS as DEFAULTS_OF_READ
-from tidegate.transforms.rows.row import Row
 
 Where: TypeAlias = Iterable[Sequence[Any]]
 

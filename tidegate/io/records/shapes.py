@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias, cast
 
 from tidegate.io.records.problems import Problem
 from tidegate.io.records.schema import class_fields, is_missing, is_named_tuple, is_pydantic, without_none
+from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
-from tidegate.transforms.rows.row import Row, row_maker
 
 Columns: TypeAlias = Sequence[Sequence[Any]]
 Maker: TypeAlias = Callable[[Columns], list[Any]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.portable.integrity import check_references
 from tidegate.sdk.portable.model import (
@@ -10,9 +12,12 @@ from tidegate.sdk.portable.model import (
     GroupByKey,
     Node,
     Pipeline,
+    Relate,
 )
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.windowing.strategy import compatible, why_not_unbounded_group
+from tidegate.sdk.relational.relation_binding import bound_relation, fields_of
+from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, SortLimit
+from tidegate.sdk.windowing.strategy import can_fire_twice, compatible, why_not_unbounded_group
 
 
 def validate(pipeline: Pipeline) -> None:
@@ -32,6 +37,8 @@ def _check_node(pipeline: Pipeline, node: Node) -> None:
             reason = None if source.bounded else why_not_unbounded_group(source.windowing)
             if reason:
                 raise BuildError(reason)
+        case Relate():
+            _check_relation(pipeline, node)
         case Flatten():
             first = pipeline.collection(node.inputs[0])
             for other in node.inputs[1:]:
@@ -40,3 +47,34 @@ def _check_node(pipeline: Pipeline, node: Node) -> None:
                     raise BuildError(f"{first.id!r} and {other!r} can't be flattened: {reason}")
         case _:
             pass
+
+
+def _check_relation(pipeline: Pipeline, node: Relate) -> None:
+    """Check a relation against the schemas of its inputs and of its output, and against the panes that it reads."""
+    inputs = [pipeline.collection(used) for used in node.inputs]
+    schemas = [each.schema for each in inputs]
+    made = pipeline.collection(node.output())
+    fields = fields_of(node.relation, schemas)
+    if bound_relation(node.relation, schemas) != node.relation or (fields is not None and fields != made.schema):
+        raise BuildError("the relation doesn't fit the schemas of its inputs and output: build the pipeline again")
+    if isinstance(node.relation, Compute):
+        return
+    for used in node.inputs:
+        for before in groupings_before(pipeline, used):
+            if can_fire_twice(pipeline.collection(before.inputs[0]).windowing):
+                raise BuildError(
+                    f"this step reads the panes of {before.label!r}, of which a window may have several, so it would "
+                    "count rows again: give the windows before that step the trigger tg.AfterWatermark() and no "
+                    "allowed lateness"
+                )
+
+
+def groupings_before(pipeline: Pipeline, collection: str) -> Iterator[Node]:
+    """The nearest upstream groupings whose panes reach a collection, perhaps mapped or assigned to other windows."""
+    node = pipeline.producer(collection)
+    match node:
+        case GroupByKey() | CombinePerKey() | Relate(relation=Aggregate() | Rank() | SortLimit() | Join(within=None)):
+            yield node
+            return
+    for used in dict.fromkeys(node.inputs):
+        yield from groupings_before(pipeline, used)

@@ -9,14 +9,25 @@ user string, price double not null
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 
 class ColumnType:
-    """The type of a column's values; `str` gives its name in SQL."""
+    """The type of a column's values; `str` gives its name in SQL, of which `type_named` makes it again."""
 
     __slots__ = ()
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """In JSON: its name."""
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_plain_validator_function(
+            type_named, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,7 @@ class ArrayType(ColumnType):
     nullable: bool = True
 
     def __str__(self) -> str:
-        return f"array<{self.element}>"
+        return f"array<{self.element}{'' if self.nullable else ' not null'}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +92,12 @@ class StructType(ColumnType):
     fields: tuple[Field, ...]
 
     def __str__(self) -> str:
-        return f"struct<{','.join(f'{field.name}:{field.type}' for field in self.fields)}>"
+        return f"struct<{','.join(map(_member, self.fields))}>"
+
+
+def _member(field: Field) -> str:
+    name = field.name if field.name.isidentifier() else f"`{field.name.replace('`', '``')}`"
+    return f"{name}:{field.type}{'' if field.nullable else ' not null'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,3 +136,86 @@ SCALARS: Final[dict[str, ScalarType]] = {
     type.name: type for type in (BOOLEAN, BIGINT, DOUBLE, STRING, BINARY, TIMESTAMP, DATE, INTERVAL)
 }
 """The types without parameters, by name."""
+
+
+# -- types by name
+
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|\w+|[<>(),:])")
+
+
+def type_named(name: str) -> ColumnType:
+    """The type of a name in SQL, such as `bigint` or `array<decimal(10,2)>`. Raises ValueError if there is none."""
+    if not isinstance(name, str):
+        raise ValueError(f"{name!r} is not the type of a column")
+    tokens: list[str] = []
+    at = 0
+    while at < len(name.rstrip()):
+        found = _TOKEN.match(name, at)
+        if found is None:
+            break
+        tokens.append(found[1])
+        at = found.end()
+    reader = iter((*tokens, "", ""))
+    try:
+        type, after = _type(reader)
+    except (StopIteration, ValueError):
+        type, after = UNKNOWN, "…"
+    if after or at < len(name.rstrip()):
+        raise ValueError(f"{name!r} is not the type of a column")
+    return type
+
+
+def _type(tokens: Iterator[str]) -> tuple[ColumnType, str]:
+    """The type that begins with the next token, and the token after it."""
+    word = next(tokens).lower()
+    match word:
+        case "decimal":
+            precision, scale = (int(next(tokens)) for _ in range(2) if next(tokens) in "(,")
+            _expect(")", next(tokens))
+            return DecimalType(precision, scale), next(tokens)
+        case "array":
+            _expect("<", next(tokens))
+            element, after = _type(tokens)
+            nullable, after = _nullable(tokens, after)
+            _expect(">", after)
+            return ArrayType(element, nullable), next(tokens)
+        case "map":
+            _expect("<", next(tokens))
+            key, after = _type(tokens)
+            _expect(",", after)
+            value, after = _type(tokens)
+            _expect(">", after)
+            return MapType(key, value), next(tokens)
+        case "struct":
+            _expect("<", next(tokens))
+            return StructType(tuple(_members(tokens))), next(tokens)
+    return {**SCALARS, "void": VOID, "unknown": UNKNOWN}.get(word) or _refuse(word), next(tokens)
+
+
+def _members(tokens: Iterator[str]) -> Iterator[Field]:
+    after = ","
+    while after == ",":
+        name = next(tokens)
+        if name == ">":
+            return
+        _expect(":", next(tokens))
+        type, after = _type(tokens)
+        nullable, after = _nullable(tokens, after)
+        yield Field(name[1:-1].replace("``", "`") if name.startswith("`") else name, type, nullable)
+    _expect(">", after)
+
+
+def _nullable(tokens: Iterator[str], after: str) -> tuple[bool, str]:
+    if after != "not":
+        return True, after
+    _expect("null", next(tokens))
+    return False, next(tokens)
+
+
+def _expect(wanted: str, found: str) -> None:
+    if found != wanted:
+        _refuse(found)
+
+
+def _refuse(found: str) -> Any:
+    raise ValueError(found)

@@ -22,10 +22,12 @@ from tidegate.sdk.portable.model import (
     ParDo,
     Pipeline,
     Read,
+    Relate,
     TestStream,
     Write,
     side_inputs,
 )
+from tidegate.sdk.relational.relations import Compute
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
@@ -142,6 +144,8 @@ def _look(node: Node) -> Look:
             return "windows"
         case GroupByKey() | CombinePerKey():
             return "grouping"
+        case Relate(relation=relation):
+            return "step" if isinstance(relation, Compute) else "grouping"
         case Write():
             return "sink"
         case _:
@@ -201,6 +205,8 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
 def collection_facts(collection: Collection) -> tuple[tuple[str, str], ...]:
     """A collection's element type, its windowing unless it is the default, and whether it is bounded."""
     facts = [("elements are", collection.element_type.name)]
+    if collection.schema is not None:
+        facts.append(("columns", str(collection.schema)))
     if collection.windowing != GLOBAL_DEFAULT:
         facts.append(("windowing", describe_windowing(collection.windowing)))
     facts.append(("bounded", "yes" if collection.bounded else "no"))

@@ -19,10 +19,12 @@ from tidegate.sdk.portable.model import (
     ParDo,
     Pipeline,
     Read,
+    Relate,
     TestStream,
     Write,
     side_inputs,
 )
+from tidegate.sdk.relational.relations import Join
 
 E = TypeVar("E", bound=BuildError)
 
@@ -130,6 +132,10 @@ def _check_shape(node: Node) -> None:
             fits = len(node.inputs) == 1 and not node.outputs
         case Flatten():
             fits = bool(node.inputs) and len(node.outputs) == 1
+        case Relate(relation=Join()):
+            fits = len(node.inputs) == len(node.reads) == 2 and len(node.outputs) == 1
+        case Relate():
+            fits = len(node.inputs) == len(node.reads) == 1 and bool(node.outputs)
         case ParDo() | GroupByKey() | CombinePerKey():
             fits = len(node.inputs) == 1 and bool(node.outputs)
         case _:
@@ -144,7 +150,7 @@ def _check_shape(node: Node) -> None:
     match node:
         case ParDo(dead_letters=DeadLetters(tag=tag)):
             required = tag
-        case GroupByKey(late_tag=tag) | CombinePerKey(late_tag=tag):
+        case GroupByKey(late_tag=tag) | CombinePerKey(late_tag=tag) | Relate(late_tag=tag):
             required = tag
         case _:
             pass

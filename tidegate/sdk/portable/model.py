@@ -7,22 +7,25 @@ a validator needs is a field, set when the node is created, so that they never h
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.side_inputs import View
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
+from tidegate.sdk.data.columns import Schema
+from tidegate.sdk.data.schema import Access
 from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.relational.relations import Relation
 from tidegate.sdk.time import Duration
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import Sealer
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
-FORMAT_VERSION: Final = 2
-"""The version that is written. Version 1 had no bodies of functions."""
+FORMAT_VERSION: Final = 3
+"""The version that is written. Version 1 had no bodies of functions, and version 2 no schemas and no `Relate`."""
 
 OLDEST_VERSION: Final = 1
 """The oldest version that is read."""
@@ -33,8 +36,6 @@ Form: TypeAlias = Literal["process", "map", "flat_map", "filter", "map_tuple", "
 """How a ParDo calls its function: a DoFn's `process`, or a plain function in one of the library's forms."""
 
 KeyOf: TypeAlias = Literal["first", "element", "none"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,19 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A PCollection as data. `id` is the label path of its step, followed by `:tag` unless it is the main output."""
+    """A PCollection as data. `id` is the label path of its step, followed by `:tag` unless it is the main output.
+
+    `schema` has the fields that the element type declares, if it does.
+    """
 
     id: str
     bounded: bool = True
     windowing: WindowingStrategy = GLOBAL_DEFAULT
     element_type: TypeRef = TypeRef()
+    schema: Schema | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +307,20 @@ class CombinePerKey(NodeBase):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Relate(NodeBase):
+    """Computes a relation of its inputs, without any code of the author's.
+
+    `reads` says of each input how the fields of its elements are read. `late_tag`: the output for elements that were
+    dropped as late by an `Aggregate`.
+    """
+
+    relation: Relation
+    reads: tuple[Access, ...]
+    late_tag: str | None = None
+    kind: Literal["relate"] = "relate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Flatten(NodeBase):
     """Merges several collections into one."""
 
@@ -375,7 +397,17 @@ class TestStream(NodeBase):
 
 
 Node: TypeAlias = (
-    Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Flatten | Reshuffle | Write | TestStream
+    Create
+    | Read
+    | ParDo
+    | AssignWindows
+    | GroupByKey
+    | CombinePerKey
+    | Relate
+    | Flatten
+    | Reshuffle
+    | Write
+    | TestStream
 )
 
 
@@ -436,39 +468,3 @@ def side_inputs(node: Node) -> tuple[SideInputRef, ...]:
             return node.side_inputs
         case _:
             return ()
-
-
-def map_code(value: T, change: Any) -> T:
-    """`value` with every UserFn and Values inside it replaced by `change` of it; unchanged parts are shared."""
-    match value:
-        case UserFn() | Values():
-            return change(value)  # type: ignore[no-any-return]
-        case tuple():
-            changed = tuple(map_code(item, change) for item in value)
-            same = all(a is b for a, b in zip(changed, value, strict=True))
-            return value if same else changed  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        new = {}
-        for f in fields(value):
-            if f.init and f.compare:
-                old = getattr(value, f.name)
-                part = map_code(old, change)
-                if part is not old:
-                    new[f.name] = part
-        if new:
-            return replace(value, **new)
-    return value
-
-
-def code_of(value: Any) -> Iterator[UserFn | Values]:
-    """Every UserFn and Values inside `value`, in a fixed order."""
-    match value:
-        case UserFn() | Values():
-            yield value
-        case tuple():
-            for item in value:
-                yield from code_of(item)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            for f in fields(value):
-                if f.compare:
-                    yield from code_of(getattr(value, f.name))

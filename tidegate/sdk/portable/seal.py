@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
-from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
+from tidegate.sdk.portable.code_parts import code_of, map_code
+from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import Sealer

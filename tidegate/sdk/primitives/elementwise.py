@@ -423,7 +423,7 @@ class Filter(ElementWise[E, E]):
     def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         self.expression: Expression | None = None
         if getattr(type(fn), "is_expression", False):
-            from tidegate.sdk.relational.python.predicate import Predicate
+            from tidegate.sdk.relational.steps.predicate import Predicate
 
             if args or kwargs:
                 raise BuildError("Filter: an expression takes no further arguments")
@@ -442,12 +442,17 @@ class Filter(ElementWise[E, E]):
     def expand(self, input: PCollection[E]) -> Any:
         if self.expression is None or not isinstance(input, PCollection):
             return super().expand(input)
-        from tidegate.sdk.relational.python.predicate import Predicate
+        if self.tags or self.dead_letters:
+            from tidegate.sdk.relational.steps.predicate import Predicate
 
-        bound = copy.copy(self)
-        bound.fn = Predicate.of(self.expression, input.element_type)
-        bound.expression = None
-        return bound.expand(input)
+            bound = copy.copy(self)
+            bound.fn = Predicate.of(self.expression, input.element_type)
+            bound.expression = None
+            return bound.expand(input)
+        from tidegate.sdk.primitives.relate import relate
+        from tidegate.sdk.relational.relations import Compute
+
+        return relate([input], Compute(where=self.expression.tree), element_type=self.element_types(input))[0]
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return element_type if element_type is not Any else self.takes(signature)

@@ -26,6 +26,8 @@ from tidegate.sdk.data.columns import (
 from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, text
+from tidegate.sdk.relational.operations import OPERATIONS
+from tidegate.sdk.relational.relations import Order
 from tidegate.sdk.time import Duration, Timestamp
 
 
@@ -49,6 +51,26 @@ class Expression:
     def alias(self, name: str) -> Expression:
         """The same expression with a name, for the column that `Select` makes of it."""
         return Expression(self.tree, name)
+
+    def asc(self, *, nulls_first: bool = True) -> Ordering:
+        """The order by this value, the least one first; NULL comes first, or last."""
+        return Ordering(self, Order(self.tree, nulls_first=nulls_first))
+
+    def desc(self, *, nulls_first: bool = False) -> Ordering:
+        """The order by this value, the greatest one first; NULL comes last, or first."""
+        return Ordering(self, Order(self.tree, descending=True, nulls_first=nulls_first))
+
+    def filter(self, condition: Any) -> Expression:
+        """This aggregate of the elements for which a condition is true: `tg.fn.sum("price").filter(...)`."""
+        match self.tree:
+            case Call(operation="count", arguments=()):
+                value: Tree = Literal(True, BOOLEAN)
+            case Call(operation=operation, arguments=(value,)) if OPERATIONS[operation].aggregate:
+                pass
+            case _:
+                raise BuildError(f"{self} is no aggregate: filter() leaves out elements of one, as of tg.fn.count()")
+        case = Case(((tree_of(condition), value),), Literal(None, VOID))
+        return Expression(Call(self.tree.operation, (case,)), self.name)
 
     def cast(self, type: Any) -> Expression:
         """The value converted to a type, a name in SQL or a Python type; an error if it can't be converted."""
@@ -173,6 +195,40 @@ class Expression:
 
     def __repr__(self) -> str:
         return text(self.tree) if self.name is None else f"{text(self.tree)} as {self.name}"
+
+
+class Ordering:
+    """An expression with a direction, in an order of elements."""
+
+    __slots__ = ("expression", "order")
+
+    def __init__(self, expression: Expression, order: Order) -> None:
+        self.expression = expression
+        self.order = order
+
+    def __repr__(self) -> str:
+        direction = "desc" if self.order.descending else "asc"
+        plain = self.order.nulls_first != self.order.descending
+        return f"{self.expression}.{direction}({'' if plain else f'nulls_first={self.order.nulls_first}'})"
+
+
+def order_of(given: Any) -> Order:
+    """The order by a column's name, an expression, or one with a direction. Raises BuildError for anything else."""
+    match given:
+        case Ordering():
+            return given.order
+        case _:
+            return Order(tree_of_column(given))
+
+
+def tree_of_column(given: Any) -> Tree:
+    """The tree of a column's name or of an expression. Raises BuildError for anything else."""
+    match given:
+        case str():
+            return col(given).tree
+        case Expression():
+            return given.tree
+    raise BuildError(f"a column is a name or an expression, not {shorten(given)}")
 
 
 class When(Expression):

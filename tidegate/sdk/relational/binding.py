@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from tidegate.sdk.data.columns import (
     BIGINT,
@@ -22,21 +22,28 @@ from tidegate.sdk.data.columns import (
     Schema,
 )
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, text, walk
+from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.operations import CASTS, COMPARABLE, IMPLICIT, OPERATIONS, Operation, Parameter, Signature
 
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """What is known of the elements that an expression reads: their schema, or None if they declare no fields."""
+    """What is known of the elements that an expression reads: their schema, or None if they declare no fields.
+
+    `right` is the schema of the right input of a join; elements of the inputs whose numbers are in `optional` may be
+    missing, which makes all their columns NULL.
+    """
 
     schema: Schema | None
+    right: Schema | None = None
+    optional: frozenset[int] = frozenset()
 
     def column(self, column: Column) -> Column:
         """The column with its type. A type given by the author is used for a field that has none."""
-        field = None if self.schema is None else self.schema.field(column.name)
-        if field is None and self.schema is not None:
-            raise BuildError(_no_column(column.name, self.schema))
+        schema = self.right if column.input else self.schema
+        field = None if schema is None else schema.field(column.name)
+        if field is None and schema is not None:
+            raise BuildError(_no_column(column.name, schema))
         if field is None or field.type == UNKNOWN:
             return column
         if column.type != UNKNOWN and column.type != field.type:
@@ -44,7 +51,7 @@ class Input:
                 f"the column {column.name!r} is of type {field.type}, not {column.type}: to convert it, write "
                 f"tg.col({column.name!r}).cast({str(column.type)!r})"
             )
-        return Column(column.name, field.type, field.nullable)
+        return Column(column.name, field.type, field.nullable or column.input in self.optional, column.input)
 
 
 def bound(tree: Tree, input: Input) -> Tree:
@@ -57,12 +64,8 @@ def bound(tree: Tree, input: Input) -> Tree:
     return _bound(tree, input)
 
 
-def bound_aggregate(tree: Tree, input: Input, keys: Mapping[str, Tree], first: int = 0) -> tuple[Tree, list[Call]]:
-    """The tree of an aggregated column, and the aggregates in it, bound.
-
-    In the tree, each aggregate is replaced by a column `$n`, numbered from `first`. Any other column in it has to be
-    one of the `keys`, which are bound.
-    """
+def bound_aggregate(tree: Tree, input: Input, keys: Mapping[str, Tree]) -> Tree:
+    """The tree of an aggregated column, bound. Outside aggregates it has only columns of `keys`, which are bound."""
     aggregates: list[Call] = []
 
     def split(tree: Tree) -> Tree:
@@ -76,7 +79,7 @@ def bound_aggregate(tree: Tree, input: Input, keys: Mapping[str, Tree], first: i
                 assert isinstance(call, Call)
                 if call not in aggregates:
                     aggregates.append(call)
-                return Column(f"${first + aggregates.index(call)}", call.type, call.nullable)
+                return Column(f"${aggregates.index(call)}", call.type, call.nullable)
             case Call(arguments=arguments):
                 return replace(tree, arguments=tuple(map(split, arguments)))
             case Case(branches=branches, otherwise=otherwise):
@@ -93,11 +96,47 @@ def bound_aggregate(tree: Tree, input: Input, keys: Mapping[str, Tree], first: i
                 return tree
 
     outer = split(tree)
-    if not aggregates:
+    if not any(is_aggregate(each) or is_of_window(each) for each in walk(tree)):
         raise BuildError(f"{text(tree)} has no aggregate in it, such as tg.fn.sum(...) or tg.fn.count()")
-    results = [Field(f"${k}", call.type, call.nullable) for k, call in enumerate(aggregates, first)]
+    results = [Field(f"${k}", call.type, call.nullable) for k, call in enumerate(aggregates)]
     grouped = [Field(name, key.type, key.nullable) for name, key in keys.items()]
-    return _bound(outer, Input(Schema((*grouped, *results)))), aggregates
+    found = _bound(outer, Input(Schema((*grouped, *results))))
+    return mapped(found, lambda each: aggregates[int(each.name[1:])] if _is_result(each) else None)
+
+
+def _is_result(tree: Tree) -> TypeGuard[Column]:
+    return isinstance(tree, Column) and tree.name.startswith("$")
+
+
+def split_aggregates(trees: Sequence[Tree]) -> tuple[tuple[Tree, ...], tuple[Call, ...]]:
+    """Bound columns with a column `$n` in place of each aggregate, and the aggregates, each once."""
+    calls: dict[Call, Column] = {}
+
+    def replaced(tree: Tree) -> Tree | None:
+        if not isinstance(tree, Call) or not is_aggregate(tree):
+            return None
+        return calls.setdefault(tree, Column(f"${len(calls)}", tree.type, tree.nullable))
+
+    return tuple(mapped(tree, replaced) for tree in trees), tuple(calls)
+
+
+def is_of_window(tree: Tree) -> bool:
+    """Whether a tree is a call of an operation on the element's window."""
+    return isinstance(tree, Call) and OPERATIONS[tree.operation].of_window
+
+
+def bound_alike(trees: Sequence[Tree], what: str) -> list[Tree]:
+    """Bound trees, with implicit casts to one type. Raises TypeCheckError, naming `what`, if there is none."""
+    type = _common([tree.type for tree in trees])
+    if type is None:
+        shown = " and ".join(f"{text(tree)} of type {tree.type}" for tree in trees)
+        raise TypeCheckError(f"{what} have no common type: {shown}. Cast some of them")
+    return [_implicit(tree, type) for tree in trees]
+
+
+def is_comparable(type: ColumnType) -> bool:
+    """Whether values of a type can be compared."""
+    return type in _COMPARABLE_TYPES
 
 
 def is_aggregate(tree: Tree) -> bool:

@@ -248,6 +248,24 @@ def timestamp_micros(micros: Any) -> Expression:
     return _of("timestamp_micros", micros)
 
 
+# -- windows
+
+
+def window_start() -> Expression:
+    """The first instant of the element's window. Refused for elements in the global window."""
+    return Expression(Call("window_start", ()), "window_start")
+
+
+def window_end() -> Expression:
+    """The end of the element's window, the first instant that is not in it."""
+    return Expression(Call("window_end", ()), "window_end")
+
+
+def window_time() -> Expression:
+    """The last instant of the element's window, a microsecond before its end."""
+    return Expression(Call("window_time", ()), "window_time")
+
+
 # -- aggregates
 
 
@@ -335,6 +353,9 @@ __all__ = [
     "days_between",
     "unix_micros",
     "timestamp_micros",
+    "window_start",
+    "window_end",
+    "window_time",
     "count",
     "count_distinct",
     "sum",

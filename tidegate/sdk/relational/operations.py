@@ -45,7 +45,7 @@ class Operation:
 
     `fails`: it may raise an error for arguments of the right types. `eager`: all its arguments are evaluated, even
     after one that is NULL. `last_first`: they are evaluated from the last to the first. `rounded`: back ends may differ
-    in the last digits.
+    in the last digits. `of_window`: its value is that of the element's window.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Operation:
     last_first: bool = False
     rounded: bool = False
     aggregate: bool = False
+    of_window: bool = False
 
 
 COMPARABLE: Final = ("boolean", "bigint", "double", "string", "date", "timestamp", "interval", "binary")
@@ -83,9 +84,10 @@ def _row(
     last_first: bool = False,
     rounded: bool = False,
     aggregate: bool = False,
+    of_window: bool = False,
 ) -> Operation:
     made = tuple(map(_signature, signatures.split(",")))
-    return Operation(name, made, summary, nulls, fails, eager, last_first, rounded, aggregate)
+    return Operation(name, made, summary, nulls, fails, eager, last_first, rounded, aggregate, of_window)
 
 
 _NUMBERS: Final = "bigint bigint -> bigint, double double -> double"
@@ -221,6 +223,10 @@ _ROWS: Final = (
     _row("days_between", "date date -> bigint", "The number of days from the second date to the first."),
     _row("unix_micros", "timestamp -> bigint", "The microseconds since 1970."),
     _row("timestamp_micros", "bigint -> timestamp", "The instant that many microseconds after 1970.", fails=True),
+    # windows
+    _row("window_start", "-> timestamp", "The first instant of the element's window.", "never", of_window=True),
+    _row("window_end", "-> timestamp", "The end of the element's window, which is not in it.", "never", of_window=True),
+    _row("window_time", "-> timestamp", "The last instant of the element's window.", "never", of_window=True),
     # aggregates
     _row("count", "-> bigint, any -> bigint", "The number of rows, or of values.", "never", aggregate=True),
     _row("count_distinct", "T -> bigint", "The number of different values.", "never", aggregate=True),

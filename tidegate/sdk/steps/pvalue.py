@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.portable import model as nodes
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.user_fn import UserFn
@@ -42,9 +43,18 @@ class PValue:
         self.is_removed = False
         """Whether its step has been removed from the pipeline."""
 
+    @property
+    def schema(self) -> Schema | None:
+        """The fields of the elements, if their type declares them."""
+        if self.element_type is Any:
+            return None
+        from tidegate.sdk.data.schema import schema_of
+
+        return schema_of(self.element_type)
+
     def as_data(self) -> nodes.Collection:
         """This collection in the portable pipeline."""
-        return nodes.Collection(self.id, self.is_bounded, self.windowing, type_ref(self.element_type))
+        return nodes.Collection(self.id, self.is_bounded, self.windowing, type_ref(self.element_type), self.schema)
 
 
 def inputs_of(input: Any) -> list[PValue]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from tidegate.sdk.authoring.combine import CombineFn, TupleCombineFn, as_combine_fn, combiner_name
+from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
@@ -24,7 +25,6 @@ from tidegate.transforms.rows.fields import (
     is_computation,
     values_function,
 )
-from tidegate.transforms.rows.row import Row, row_maker
 
 if TYPE_CHECKING:
     from tidegate.sdk.relational.authoring import Expression as Computation
@@ -46,8 +46,6 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         self.keys = expressions_of(
             "GroupBy", "key", () if nameless else fields, {"key": fields[0]} if nameless else named
         )
-        if not self.keys:
-            raise BuildError('GroupBy takes at least one field or function, such as GroupBy("user")')
         self.grouping = GroupByKey()
         self.label = name
 
@@ -65,7 +63,8 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         """Aggregate the groups by expressions: `.agg(revenue=tg.fn.sum("price"), n=tg.fn.count())`.
 
         The keys are columns or expressions, not functions. Emits a Row for each group: the keys, then the columns,
-        which may compute with aggregates and keys. NULL, NaN and zero are one key each.
+        which may compute with aggregates and keys. NULL, NaN and zero are one key each. `GroupBy().agg(...)` makes one
+        group of all elements of a window, and a row for a bounded input without elements.
         """
         from tidegate.transforms.grouping.aggregate_columns import AggregateColumns
 
@@ -76,7 +75,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
             add_field("agg", every, name, column)
         if not columns:
             raise BuildError("agg takes at least one column, such as agg(n=tg.fn.count())")
-        return AggregateColumns(self.keys, columns, self.grouping, self.label)
+        return AggregateColumns(self.keys, columns, self.grouping.late_tag, self.label)
 
     def with_late_data(self, tag: str) -> GroupBy:
         """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows."""
@@ -85,6 +84,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         return other
 
     def expand(self, input: PCollection[Any]) -> Any:
+        self.require_keys()
         if any(map(is_computation, self.keys.values())):
             raise BuildError("GroupBy: groups by expressions are aggregated: write GroupBy(...).agg(name=...)")
         element = input.element_type
@@ -105,6 +105,11 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         named = Map(RowKey(tuple(self.keys)), name="Name").with_output_types(hint)
         named.keeps_key = True
         return grouped | named
+
+    def require_keys(self) -> None:
+        """Raise BuildError unless there is a field to group by: only `agg` makes one group of all elements."""
+        if not self.keys:
+            raise BuildError('GroupBy takes at least one field or function, such as GroupBy("user")')
 
     def key_function(self) -> Any:
         """A function from an element to its key: a single value, or a tuple, which is cheaper than the equal Row."""
@@ -144,6 +149,7 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         return other
 
     def expand(self, input: PCollection[Any]) -> Any:
+        self.by.require_keys()
         one = len(self.fields) == 1
         value = function_of(*self.fields.values()) if one else values_function(self.fields.values())
         combiner = self.combiners[0] if one else TupleCombineFn(*self.combiners)

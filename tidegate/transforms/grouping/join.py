@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidegate.sdk.authoring.dofn import DoFn, on_timer
 from tidegate.sdk.authoring.state import EventTimer, OrderedListStateSpec
@@ -16,6 +16,9 @@ from tidegate.sdk.time import Duration, DurationLike, Timestamp
 from tidegate.sdk.windowing.assigners import GlobalWindows, may_give_several
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.transforms.grouping.cogroup import CoGroupByKey, check_keys
+
+if TYPE_CHECKING:
+    from tidegate.transforms.grouping.join_on import JoinOn
 
 T = TypeVar("T")
 
@@ -66,7 +69,34 @@ class Join:
     """`left | Join.inner(right)`: `(key, (left value, right value))` for each pair of values of a key and window.
 
     `left`, `right` and `full` put None in place of a missing partner. Both collections must have the same windowing.
+    `on` joins by columns instead, and makes rows of the columns of both.
     """
+
+    @staticmethod
+    def on(
+        other: PCollection[Any],
+        *keys: Any,
+        how: str = "inner",
+        within: Any = None,
+        where: Any = None,
+        suffix: str | None = None,
+        name: str | None = None,
+    ) -> JoinOn:
+        """Join by columns: `orders | Join.on(users, ("user", "name"))` gives rows of the columns of both sides.
+
+        A key is the name of a column of both sides, which is one column of the rows, or a pair of a name or expression
+        for the left side and one for the right side. NULL equals no key. `how` is "inner", "left", "right", "full",
+        or "semi" and "anti", which emit the left elements that have a partner, or have none. `where`, an expression
+        over the columns of the rows, has to be true of a pair. Columns of the right side whose names the left one has,
+        too, get the `suffix`.
+
+        Elements are joined with those of the same window; with `within` (s), collections in the global window are
+        joined by their timestamps: the right one minus the left one is from -within to within, or within the pair
+        given. Raises BuildError if the columns or windows don't fit.
+        """
+        from tidegate.transforms.grouping.join_on import JoinOn
+
+        return JoinOn(other, keys, how, within, where, suffix, name)
 
     @staticmethod
     def inner(other: PCollection[Any], *, name: str | None = None) -> _Join:

@@ -1,4 +1,4 @@
-"""Rows of computed columns: `Select` with expressions, lowered to functions of elements."""
+"""Rows of fields some of which are expressions and some functions: a step in Python."""
 
 from __future__ import annotations
 
@@ -6,63 +6,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidegate.sdk.data.columns import Field, Schema
+from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.data.schema import access_of, column_of, schema_of, with_schema
-from tidegate.sdk.errors import BuildError
 from tidegate.sdk.relational.authoring import Expression, col
-from tidegate.sdk.relational.binding import Input, bound
-from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
+from tidegate.sdk.relational.relation_binding import bound_relation
+from tidegate.sdk.relational.relations import Compute, Named
+from tidegate.sdk.relational.steps.rows import computed
 from tidegate.sdk.typehints.signatures import signature_of
-from tidegate.transforms.rows.row import Row, row_maker
 
 
-class Computed:
-    """A function of an element whose code is generated from expressions; it is pickled as the expressions.
+def named_columns(columns: Mapping[str, str | Expression]) -> tuple[Named, ...]:
+    """Columns given by names or expressions."""
+    return tuple(Named(name, (col(each) if isinstance(each, str) else each).tree) for name, each in columns.items())
 
-    With `row`, the names of fields, it returns a Row of the values.
+
+def mixed_rows(expressions: Mapping[str, Any], element_type: Any) -> tuple[Callable[[Any], Row], Any]:
+    """The function that makes rows of names, expressions and functions, and the type of the rows.
+
+    The type of a function's values is that of its annotation.
     """
-
-    def __init__(self, code: RowCode, row: tuple[str, ...] | None = None) -> None:
-        self.parts = code, row
-        self._call = computed(code, row)
-
-    def __call__(self, element: Any) -> Any:
-        return self._call(element)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return computed, self.parts
-
-
-def computed(code: RowCode, row: tuple[str, ...] | None = None) -> Callable[[Any], Any]:
-    """The generated function of a `Computed`."""
-    return row_function(code, None if row is None else row_maker(row))
-
-
-def bound_columns(columns: Mapping[str, Expression], element_type: Any) -> dict[str, Tree]:
-    """The columns bound to the schema of elements of a type. Raises BuildError, naming the column."""
-    input = Input(schema_of(element_type))
-    found: dict[str, Tree] = {}
-    for name, expression in columns.items():
-        try:
-            found[name] = bound(expression.tree, input)
-        except BuildError as error:
-            error.args = (f"column {name!r}: {error}",)
-            raise
-    return found
-
-
-def select_rows(expressions: Mapping[str, Any], element_type: Any) -> tuple[Callable[[Any], Row], Any]:
-    """The function that makes the rows of a `Select`, and the type of the rows.
-
-    Names and expressions are computed by generated code. If there is a function among them, all values are those of
-    functions, and its type is that of its annotation.
-    """
-    columns = {
-        name: col(each) if isinstance(each, str) else each
-        for name, each in expressions.items()
-        if isinstance(each, (str, Expression))
-    }
-    trees = bound_columns(columns, element_type)
+    columns = {name: each for name, each in expressions.items() if isinstance(each, (str, Expression))}
+    bound = bound_relation(Compute(named_columns(columns)), [schema_of(element_type)])
+    assert isinstance(bound, Compute)
+    assert bound.columns is not None
+    trees = {each.name: each.tree for each in bound.columns}
     fields = Schema(
         tuple(
             Field(name, trees[name].type, trees[name].nullable)
@@ -71,15 +39,27 @@ def select_rows(expressions: Mapping[str, Any], element_type: Any) -> tuple[Call
             for name, each in expressions.items()
         )
     )
-    hint = with_schema(Row, fields)
-    if len(trees) == len(expressions):
-        return Computed(RowCode(tuple(trees.values()), access_of(element_type)), tuple(expressions)), hint
+    access = access_of(element_type)
     return RowOfFunctions(
         {
-            name: Computed(RowCode((trees[name],), access_of(element_type), single=True)) if name in trees else each
+            name: Computed(RowCode((trees[name],), access, single=True)) if name in trees else each
             for name, each in expressions.items()
         }
-    ), hint
+    ), with_schema(Row, fields)
+
+
+class Computed:
+    """A function of an element whose code is generated from an expression; it is pickled as the expression."""
+
+    def __init__(self, code: RowCode) -> None:
+        self.code = code
+        self._call = row_function(code)
+
+    def __call__(self, element: Any) -> Any:
+        return self._call(element)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return computed, (self.code,)
 
 
 class RowOfFunctions:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tidegate.sdk.data.columns import Field, Schema
+from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.transforms.rows.fields import Expression, expressions_of, is_computation, values_function
-from tidegate.transforms.rows.row import Row, row_maker
 
 if TYPE_CHECKING:
     from tidegate.sdk.relational.authoring import Expression as Computation
@@ -36,13 +36,39 @@ class Select(PTransform[PCollection[Any], PCollection[Row]]):
         return f"Select({', '.join(self.expressions)})"
 
     def expand(self, input: PCollection[Any]) -> PCollection[Row]:
-        make: Callable[[Any], Row] = RowOf(self.expressions)
-        hint: Any = Row
-        if any(map(is_computation, self.expressions.values())):
-            from tidegate.transforms.rows.computed import select_rows
+        fields = self.expressions
+        schema = input.schema if isinstance(input, PCollection) else None
+        if any(map(is_computation, fields.values())):
+            from tidegate.transforms.rows.computed import mixed_rows, named_columns
 
-            make, hint = select_rows(self.expressions, input.element_type)
-        return Map(make).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
+            if all(isinstance(each, str) or is_computation(each) for each in fields.values()):
+                from tidegate.sdk.primitives.relate import relate
+                from tidegate.sdk.relational.relations import Compute
+
+                return relate([input], Compute(named_columns(fields)))[0]
+            make, hint = mixed_rows(fields, input.element_type)
+            return Map(make).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
+        hint = Row
+        if schema is not None:
+            hint = _row_of_names(fields, schema)
+        return Map(RowOf(fields)).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
+
+
+def _row_of_names(fields: dict[str, Expression], schema: Schema) -> Any:
+    """The type of rows of fields, of which those given by name are copied. BuildError for a name that is no field."""
+    from tidegate.sdk.data.schema import column_of, with_schema
+    from tidegate.sdk.relational.binding import Input
+    from tidegate.sdk.relational.expressions import Column
+    from tidegate.sdk.typehints.signatures import signature_of
+
+    input, found = Input(schema), []
+    for name, each in fields.items():
+        if isinstance(each, str):
+            column = input.column(Column(each))
+            found.append(Field(name, column.type, column.nullable))
+        else:
+            found.append(Field(name, *column_of(signature_of(each).result)))
+    return with_schema(Row, Schema(tuple(found)))
 
 
 class RowOf:

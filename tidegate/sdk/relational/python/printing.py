@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.sdk.relational.binding import may_fail
-from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, column_names, walk
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, walk
 from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.python import numbers, strings
 from tidegate.sdk.relational.python.templates import ENVIRONMENT, Called, Template, cast_template, template_of
@@ -42,19 +42,15 @@ class Printed:
         return [ast.parse(result, mode="eval").body for result in self.results]
 
 
-def printed(trees: Sequence[Tree], read: Callable[[str], str], *, checked: bool = True, prefix: str = "") -> Printed:
-    """Print bound trees. `read` gives the Python that reads a column by name.
+def printed(trees: Sequence[Tree], read: Callable[[Column], str], *, checked: bool = True, prefix: str = "") -> Printed:
+    """Print bound trees. `read` gives the Python that reads a column. Operations on the window need a name `window`.
 
     With `checked`, a value that is read is converted to its column's type, or refused. All variables begin with
     `prefix`.
     """
     printer = _Printer(prefix)
-    columns = {each.name: each for tree in trees for each in walk(tree) if isinstance(each, Column)}
-    reads = [
-        line
-        for name in dict.fromkeys(name for tree in trees for name in column_names(tree))
-        for line in printer.read(columns[name], read(name), checked)
-    ]
+    columns = {(each.input, each.name): each for tree in trees for each in walk(tree) if isinstance(each, Column)}
+    reads = [line for column in columns.values() for line in printer.read(column, read(column), checked)]
     results = tuple(printer.print(tree) for tree in trees)
     return Printed(tuple(reads), results, printer.names, tuple(printer.variables))
 
@@ -64,11 +60,11 @@ class _Printer:
     prefix: str
     names: dict[str, Any] = field(default_factory=dict)
     variables: list[str] = field(default_factory=list)
-    columns: dict[str, str] = field(default_factory=dict)
+    columns: dict[tuple[int, str], str] = field(default_factory=dict)
 
     def read(self, column: Column, source: str, checked: bool) -> Iterable[str]:
         """The statements that set the variable of a column."""
-        variable = self.columns[column.name] = self._variable("c")
+        variable = self.columns[column.input, column.name] = self._variable("c")
         yield f"{variable} = {source}"
         check = CHECKS.get(str(column.type))
         if not checked or check is None:
@@ -84,8 +80,8 @@ class _Printer:
 
     def print(self, tree: Tree) -> str:
         match tree:
-            case Column(name=name):
-                return self.columns[name]
+            case Column(name=name, input=input):
+                return self.columns[input, name]
             case Literal(value=value):
                 return self._literal(value)
             case Cast(operand=operand, type=type):
@@ -112,6 +108,8 @@ class _Printer:
             case "like":
                 match_ = strings.like_pattern(str(_value(arguments[1]))).fullmatch
                 return self._strict(f"({self._constant(match_)}({{0}}) is not None)", arguments[:1], eager=False)
+            case "window_start" | "window_end" | "window_time":
+                return self._filled(template_of(call.operation, ()), ("window",))
             case "concat":
                 joined = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
                 return self._strict(joined, arguments, eager=True)

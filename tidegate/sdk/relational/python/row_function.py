@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.sdk.data.schema import Access
-from tidegate.sdk.relational.expressions import Tree
+from tidegate.sdk.relational.binding import is_of_window
+from tidegate.sdk.relational.expressions import Column, Tree, walk
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.values import field_of
 
@@ -20,7 +21,8 @@ _numbers = itertools.count(1)
 class RowCode:
     """The expressions that a function computes, bound to the columns of its elements, and how it reads those.
 
-    It returns the value of a single expression if `single`, else a tuple of the values.
+    It returns the value of a single expression if `single`, else a tuple of the values. If an expression reads the
+    element's window, that is its second parameter.
     """
 
     trees: tuple[Tree, ...]
@@ -34,18 +36,24 @@ def row_function(code: RowCode, make: Callable[[tuple[Any, ...]], Any] | None = 
     made = printed(code.trees, _reader(code.access))
     results = ", ".join(made.results)
     result = results if code.single else f"({results},)" if made.results else "()"
+    parameters = "element, window" if any(map(reads_window, code.trees)) else "element"
     lines = [*made.reads, f"return make({result})" if make else f"return {result}"]
-    return compiled("expressions", "element", lines, names | dict(made.names))
+    return compiled("expressions", parameters, lines, names | dict(made.names))
 
 
-def _reader(access: Access) -> Callable[[str], str]:
+def reads_window(tree: Tree) -> bool:
+    """Whether the value of a tree depends on the element's window."""
+    return any(map(is_of_window, walk(tree)))
+
+
+def _reader(access: Access) -> Callable[[Column], str]:
     match access:
         case "attribute":
-            return lambda name: f"element.{name}"
+            return lambda column: f"element.{column.name}"
         case "item":
-            return lambda name: f"element[{name!r}]"
+            return lambda column: f"element[{column.name!r}]"
         case "either":
-            return lambda name: f"field_of(element, {name!r})"
+            return lambda column: f"field_of(element, {column.name!r})"
 
 
 def compiled(name: str, parameters: str, lines: Sequence[str], names: dict[str, Any]) -> Callable[..., Any]:

@@ -111,6 +111,9 @@ _TEMPLATES: Final[dict[str, dict[str, Template]]] = {
     "days_between": {"*": _call(times.days_between)},
     "unix_micros": {"*": _call(times.unix_micros)},
     "timestamp_micros": {"*": _call(times.timestamp_micros)},
+    "window_start": {"*": _call(times.window_start)},
+    "window_end": {"*": _call(times.window_end)},
+    "window_time": {"*": _call(times.window_time)},
 }
 
 PRINTED: Final = frozenset({"and", "or", "coalesce", "is_in", "like", "concat"})
@@ -149,7 +152,7 @@ def template_of(operation: str, types: tuple[ColumnType, ...]) -> Template:
     """The template of an operation for operands of these types."""
     templates = _TEMPLATES[operation]
     names = list(map(str, types))
-    for key in (" ".join(names), names[0], "*"):
+    for key in (" ".join(names), *names[:1], "*"):
         if key in templates:
             return templates[key]
     raise KeyError(f"{operation} of {' '.join(names)}")

@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.python.values import GREATEST_INTERVAL, LEAST_INTERVAL, UTC
+from tidegate.sdk.time import Timestamp
+from tidegate.sdk.windowing.window import BoundedWindow
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
@@ -104,5 +106,30 @@ def unix_micros(at: datetime.datetime) -> int:
 def timestamp_micros(micros: int) -> datetime.datetime:
     try:
         return _EPOCH + datetime.timedelta(microseconds=micros)
+    except OverflowError:
+        _outside()
+
+
+def window_start(window: BoundedWindow) -> datetime.datetime:
+    """The first instant of a window."""
+    start: Timestamp | None = getattr(window, "start", None)
+    if start is None:
+        raise ExpressionError("INVALID_COLUMN_VALUE", f"a window of type {type(window).__name__} has no start")
+    return _instant(start)
+
+
+def window_end(window: BoundedWindow) -> datetime.datetime:
+    """The end of a window."""
+    return _instant(window.end)
+
+
+def window_time(window: BoundedWindow) -> datetime.datetime:
+    """The last instant of a window."""
+    return _instant(window.max_timestamp())
+
+
+def _instant(at: Timestamp) -> datetime.datetime:
+    try:
+        return at.to_utc_datetime()
     except OverflowError:
         _outside()

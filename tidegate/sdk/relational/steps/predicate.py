@@ -1,17 +1,17 @@
-"""Predicates: expressions as functions that say whether an element passes a filter."""
+"""Predicates: conditions as functions of the author's side, for filters whose failures become dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from tidegate.sdk.data.columns import BOOLEAN, VOID
 from tidegate.sdk.data.schema import access_of, schema_of
-from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.errors import BuildError
 from tidegate.sdk.relational.authoring import Expression
-from tidegate.sdk.relational.binding import Input, bound
 from tidegate.sdk.relational.expressions import text
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
+from tidegate.sdk.relational.relation_binding import bound_relation
+from tidegate.sdk.relational.relations import Compute
+from tidegate.sdk.relational.steps.rows import predicate
 
 
 class Predicate:
@@ -30,10 +30,10 @@ class Predicate:
     @staticmethod
     def of(expression: Expression, element_type: Any) -> Predicate:
         """The predicate for elements of a type. Raises BuildError if the expression doesn't fit them."""
-        tree = bound(expression.tree, Input(schema_of(element_type)))
-        if tree.type not in (BOOLEAN, VOID):
-            raise TypeCheckError(f"a filter's condition is a boolean, and {text(tree)} is of type {tree.type}")
-        return Predicate(RowCode((tree,), access_of(element_type), single=True), text(tree))
+        bound = bound_relation(Compute(where=expression.tree), [schema_of(element_type)])
+        assert isinstance(bound, Compute)
+        assert bound.where is not None
+        return Predicate(RowCode((bound.where,), access_of(element_type), single=True), text(bound.where))
 
     def __call__(self, element: Any) -> bool | None:
         if self._call is None:
@@ -43,8 +43,3 @@ class Predicate:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return predicate, (self.code,)
-
-
-def predicate(code: RowCode) -> Callable[[Any], Any]:
-    """The generated function of a `Predicate`."""
-    return row_function(code)

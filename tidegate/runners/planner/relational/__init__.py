@@ -1,0 +1,1 @@
+"""Relational steps: how the planner turns them into the nodes that runners execute."""

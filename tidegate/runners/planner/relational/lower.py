@@ -1,0 +1,308 @@
+"""Lowers `Relate` nodes to the nodes that every runner executes: ParDo, Flatten, and combining steps.
+
+Element-wise relations become one ParDo or two, and others a grouping between ParDos. The last node has the label and
+the output of the `Relate`, and the ones before it labels inside that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tidegate.sdk.authoring.combine import CoGroupFn
+from tidegate.sdk.authoring.dofn import Param, bind, bind_method
+from tidegate.sdk.data.columns import BOOLEAN, Schema
+from tidegate.sdk.portable.model import (
+    MAIN,
+    Callback,
+    Collection,
+    CombinePerKey,
+    Flatten,
+    Form,
+    KeyOf,
+    Node,
+    Output,
+    ParDo,
+    Pipeline,
+    Relate,
+)
+from tidegate.sdk.relational.binding import is_comparable, split_aggregates
+from tidegate.sdk.relational.expressions import Call, Column, Tree, mapped, text, walk
+from tidegate.sdk.relational.python.aggregates import AggregateFn
+from tidegate.sdk.relational.python.row_function import RowCode, reads_window
+from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Order, Rank, SortLimit
+from tidegate.sdk.relational.steps.groups import AggregateElements, group_row
+from tidegate.sdk.relational.steps.interval_joins import LEFTS, PAST, RIGHTS, IntervalJoinFn
+from tidegate.sdk.relational.steps.joins import JoinCode, joined_group
+from tidegate.sdk.relational.steps.ranks import FirstFn, Ordered, first_elements, numbered_rows
+from tidegate.sdk.relational.steps.rows import FromParts, computed, keyed, predicate, second
+from tidegate.sdk.user_code.user_fn import Payload, UserFn
+from tidegate.sdk.windowing.strategy import WindowingStrategy, is_global, together
+
+_ELEMENT: Final = (Param("element"),)
+_IN_WINDOW: Final = (Param("element"), Param("window"))
+
+
+def lower(pipeline: Pipeline) -> Pipeline:
+    """The pipeline without `Relate` nodes."""
+    if not any(isinstance(node, Relate) for node in pipeline.nodes):
+        return pipeline
+    nodes: list[Node] = []
+    collections = list(pipeline.collections)
+    for node in pipeline.nodes:
+        if isinstance(node, Relate):
+            made = _Lowered(pipeline, node)
+            made.add()
+            nodes += made.nodes
+            collections += made.collections
+        else:
+            nodes.append(node)
+    return replace(pipeline, nodes=tuple(nodes), collections=tuple(collections))
+
+
+@dataclass(slots=True)
+class _Lowered:
+    """The nodes that replace one `Relate`, and the collections between them."""
+
+    pipeline: Pipeline
+    node: Relate
+    nodes: list[Node] = field(default_factory=list)
+    collections: list[Collection] = field(default_factory=list)
+
+    def add(self) -> None:
+        match self.node.relation:
+            case Compute() as compute:
+                self._compute(compute)
+            case Aggregate() as aggregate:
+                self._aggregate(aggregate)
+            case Rank(order=order, limit=limit, per=per, number=number):
+                self._ordered(order, per, limit, 0, number)
+            case SortLimit(order=order, limit=limit, offset=offset):
+                self._ordered(order, (), None if limit is None else limit + offset, offset, None)
+            case Join(within=None) as join:
+                self._window_join(join)
+            case Join() as join:
+                self._interval_join(join)
+
+    # -- kinds of relations
+
+    def _compute(self, compute: Compute) -> None:
+        (used,), (access,) = self.node.inputs, self.node.reads
+        if compute.where is not None:
+            name = None if compute.columns is None else "Where"
+            code = RowCode((compute.where,), access, single=True)
+            fn = _made(text(compute.where), predicate, code)
+            used = self._par_do(name, used, fn, "filter", [compute.where], keeps_key=True)
+        if compute.columns is not None:
+            trees = [each.tree for each in compute.columns]
+            names = tuple(each.name for each in compute.columns)
+            fn = _made(", ".join(names), computed, RowCode(tuple(trees), access), names)
+            self._par_do(None, used, fn, "map", trees)
+
+    def _aggregate(self, aggregate: Aggregate) -> None:
+        node = self.node
+        (used,), (access,) = node.inputs, node.reads
+        keys = tuple(each.tree for each in aggregate.keys)
+        key_names = tuple(each.name for each in aggregate.keys)
+        outputs, calls = split_aggregates([each.tree for each in aggregate.columns])
+        arguments = RowCode(tuple(call.arguments[0] for call in calls if call.arguments), access)
+        shown = ", ".join(map(text, calls))
+        late = node.late_tag
+        if late is None:
+            fn = _made("key and values", keyed, keys, access, arguments) if keys else _made(shown, computed, arguments)
+            used = self._par_do("Key", used, fn, "map", [*keys, *arguments.trees])
+            combiner = _sealed("AggregateFn", AggregateFn(calls))
+        else:
+            if keys:
+                used = self._par_do("Key", used, _made("key", keyed, keys, access), "map", keys)
+            combiner = _sealed("AggregateFn", AggregateElements(calls, arguments))
+        grouped = self._combine("Combine", used, combiner, keyed=bool(keys), late=late, default=not keys)
+        names = tuple(each.name for each in aggregate.columns)
+        fn = _made(", ".join((*key_names, *names)), group_row, keys, key_names, outputs, names)
+        self._par_do(None, grouped, fn, "map", outputs)
+        if late is not None and keys:
+            base = {**self._base(None, (f"{grouped}:{late}",)), "label": f"{node.label}/Late", "composite": node.label}
+            base["outputs"] = (Output(MAIN, node.output(late)),)
+            self.nodes.append(ParDo(**base, fn=_sealed("second", second), form="map", params=_ELEMENT, emits="plain"))
+
+    def _ordered(
+        self, order: tuple[Order, ...], per: tuple[Tree, ...], limit: int | None, offset: int, number: str | None
+    ) -> None:
+        (used,), (access,) = self.node.inputs, self.node.reads
+        schema = self.pipeline.collection(used).schema
+        assert schema is not None
+        if per:
+            used = self._par_do("Key", used, _made("key", keyed, per, access), "map", per)
+        first = FirstFn(Ordered((*order, *_ties(order, schema)), access, limit))
+        found = self._combine("First", used, _sealed("FirstFn", first), keyed=bool(per))
+        if number is None:
+            rows = _made("elements", first_elements, bool(per), offset)
+        else:
+            columns = tuple(Column(each.name, each.type, each.nullable) for each in schema.fields)
+            rows = _made("numbered rows", numbered_rows, bool(per), columns, access, number)
+        self._par_do(None, found, rows, "flat_map")
+
+    def _window_join(self, join: Join) -> None:
+        code, both = self._sides(join)
+        grouped = self._combine("Group", both, _sealed("CoGroupFn", CoGroupFn(2)), keyed=True, in_parts=False)
+        trees = [each.tree for each in join.columns]
+        self._par_do(None, grouped, _made(f"{join.join} join", joined_group, code), "flat_map", trees)
+
+    def _interval_join(self, join: Join) -> None:
+        code, both = self._sides(join)
+        assert join.within is not None
+        fn = IntervalJoinFn(code, *join.within)
+        node = ParDo(
+            **self._base(None, (both,)),
+            fn=_sealed(f"{join.join} join", fn),
+            form="process",
+            params=bind(fn.process, (), {}).params,
+            states=(LEFTS, RIGHTS),
+            timers=(PAST,),
+            callbacks=(Callback("passed", PAST.name, bind_method(fn.passed).params),),
+        )
+        self.nodes.append(node)
+
+    def _sides(self, join: Join) -> tuple[JoinCode, str]:
+        """The code of a join, and the collection of the keyed values of both sides."""
+        trees = [each.tree for each in join.columns] + ([] if join.where is None else [join.where])
+        read: list[dict[str, Column]] = [{}, {}]
+        for tree in trees:
+            for each in walk(tree):
+                if isinstance(each, Column):
+                    read[each.input].setdefault(each.name, replace(each, nullable=True, input=0))
+        kept = (join.join in ("left", "full", "anti"), join.join in ("right", "full"))
+        marked = []
+        for side, name in enumerate(("Left", "Right")):
+            used, access = self.node.inputs[side], self.node.reads[side]
+            keys = tuple(_of_one_side(pair[side]) for pair in join.keys)
+            schema = self.pipeline.collection(used).schema
+            assert schema is not None
+            values = tuple(_declared(column, schema) for column in read[side].values())
+            nullable = [key for key in keys if key.nullable]
+            if nullable and not kept[side]:
+                fits = _all_there(nullable)
+                code = RowCode((fits,), access, single=True)
+                used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, code), "filter")
+            fn = _made("key and values", keyed, keys, access, RowCode(values, access), side)
+            marked.append(self._par_do(name, used, fn, "map", [*keys, *values]))
+        self.nodes.append(Flatten(**self._base("Both", tuple(marked))))
+        left, right = (tuple(columns) for columns in read)
+        return JoinCode(join.join, join.columns, join.where, left, right, len(join.keys) > 1), self.nodes[-1].output()
+
+    # -- nodes
+
+    def _par_do(
+        self,
+        name: str | None,
+        used: str,
+        fn: UserFn,
+        form: Form,
+        trees: Iterable[Tree] = (),
+        *,
+        keeps_key: bool = False,
+    ) -> str:
+        params = _IN_WINDOW if any(map(reads_window, trees)) else _ELEMENT
+        base = self._base(name, (used,))
+        self.nodes.append(ParDo(**base, fn=fn, form=form, params=params, keeps_key=keeps_key, emits="plain"))
+        return self.nodes[-1].output()
+
+    def _combine(
+        self,
+        name: str,
+        used: str,
+        fn: UserFn,
+        *,
+        keyed: bool,
+        late: str | None = None,
+        default: bool = False,
+        in_parts: bool = True,
+    ) -> str:
+        source = self.pipeline.collection(self.node.inputs[0])
+        key: KeyOf = "first" if keyed else "none"
+        node = CombinePerKey(
+            **self._base(name, (used,)),
+            fn=fn,
+            name=fn.name,
+            in_parts=in_parts,
+            has_identity=True,
+            key=key,
+            default=default and source.bounded and is_global(source.windowing),
+            late_tag=late,
+        )
+        if late is not None:
+            own = self.pipeline.collection(self.node.output(late))
+            gone = f"{node.output()}:{late}" if keyed else own.id
+            if keyed:
+                self.collections.append(replace(own, id=gone))
+            node = replace(node, outputs=(*node.outputs, Output(late, gone)))
+        self.nodes.append(node)
+        return node.output()
+
+    def _base(self, name: str | None, inputs: tuple[str, ...]) -> dict[str, Any]:
+        """The fields that every node has. Without a name, those of the last node."""
+        node = self.node
+        common = {"where": node.where, "numbered": node.numbered, "hints": node.hints, "inputs": inputs}
+        if name is None:
+            return {**common, "label": node.label, "composite": node.composite, "outputs": node.outputs[:1]}
+        label = f"{node.label}/{name}"
+        self.collections.append(Collection(label, *self._like(name)))
+        return {**common, "label": label, "composite": node.label, "outputs": (Output(MAIN, label),)}
+
+    def _like(self, name: str) -> tuple[bool, WindowingStrategy]:
+        """Whether an inner collection is bounded, and its windowing: that of the output behind a grouping."""
+        own = self.pipeline.collection(self.node.output())
+        sources = [self.pipeline.collection(used) for used in self.node.inputs]
+        if name in ("Combine", "First", "Group"):
+            return own.bounded, own.windowing
+        return all(each.bounded for each in sources), together([each.windowing for each in sources])
+
+
+# -- code
+
+
+def _sealed(name: str, live: Any) -> UserFn:
+    """An object as the code of a node. It is of Tidegate's own classes, so it needs no by-value pickling."""
+    data = pickle.dumps(live, protocol=5)
+    return UserFn(name, None, Payload(data, hashlib.sha256(data).hexdigest()))
+
+
+def _made(name: str, make: Any, *parts: Any) -> UserFn:
+    """The function that `make` returns for these parts, as the code of a node."""
+    return _sealed(name, FromParts(make, *parts))
+
+
+# -- trees
+
+
+def _ties(order: Iterable[Order], schema: Schema) -> Iterable[Order]:
+    """The order by all columns that the given one leaves open."""
+    given = {each.tree.name for each in order if isinstance(each.tree, Column)}
+    for each in schema.fields:
+        if each.name not in given and is_comparable(each.type):
+            yield Order(Column(each.name, each.type, each.nullable))
+
+
+def _declared(column: Column, schema: Schema) -> Column:
+    """A column as its own side declares it, where it is not missing."""
+    declared = schema.field(column.name)
+    return column if declared is None else replace(column, nullable=declared.nullable)
+
+
+def _of_one_side(tree: Tree) -> Tree:
+    """A tree over one side of a join, as one over the only input of a step."""
+    return mapped(tree, lambda each: replace(each, input=0) if isinstance(each, Column) and each.input else None)
+
+
+def _all_there(trees: list[Tree]) -> Tree:
+    """The condition that no value is NULL."""
+    tests: list[Tree] = [
+        Call("not", (Call("is_null", (tree,), BOOLEAN, nullable=False),), BOOLEAN, nullable=False) for tree in trees
+    ]
+    found = tests[0]
+    for test in tests[1:]:
+        found = Call("and", (found, test), BOOLEAN, nullable=False)
+    return found

@@ -1,0 +1,118 @@
+"""Relations: what a `Relate` node computes, as data: columns, aggregates, joins, ranks and sorted rows.
+
+A relation is bound if its expressions are bound to the schemas of the node's inputs. All but a `Compute` without
+columns emit rows of the fields that `fields_of` lists; that one, `Rank` and `SortLimit` emit elements of the input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tidegate.sdk.relational.expressions import Tree
+
+JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A column and the expression that computes it."""
+
+    name: str
+    tree: Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """An order by the values of an expression; NULL comes first or last."""
+
+    tree: Tree
+    descending: bool = False
+    nulls_first: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Drops the elements for which `where` is not true, and makes rows of the others; without columns, keeps them."""
+
+    columns: tuple[Named, ...] | None = None
+    where: Tree | None = None
+    kind: Literal["compute"] = "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """A row for each window and different values of the keys: the keys, then columns over keys and aggregates.
+
+    Without keys there is one row for each window that has elements, and one for a bounded input without any.
+    """
+
+    keys: tuple[Named, ...]
+    columns: tuple[Named, ...]
+    kind: Literal["aggregate"] = "aggregate"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Rows of the pairs of elements whose keys are equal, which NULL never is, and for which `where` is true.
+
+    Keys are pairs of an expression over the left and one over the right input. `within`, in microseconds, is the range
+    of the right timestamp minus the left one, including both ends; without it, pairs are of one window. `left`, `right`
+    and `full` emit each unmatched element of a side with NULLs for the other one; `semi` and `anti` emit each left
+    element that has a partner, or has none.
+    """
+
+    join: JoinKind
+    keys: tuple[tuple[Tree, Tree], ...]
+    columns: tuple[Named, ...]
+    where: Tree | None = None
+    within: tuple[int, int] | None = None
+    kind: Literal["join"] = "join"
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """The first `limit` elements, in an order, of each window and different values of `per`.
+
+    Ties are broken by the other columns. With `number`, rows of the columns and the element's number, from 1.
+    """
+
+    order: tuple[Order, ...]
+    limit: int
+    per: tuple[Tree, ...] = ()
+    number: str | None = None
+    kind: Literal["rank"] = "rank"
+
+
+@dataclass(frozen=True, slots=True)
+class SortLimit:
+    """All elements of a bounded input in an order, or `limit` of them after the first `offset`."""
+
+    order: tuple[Order, ...]
+    limit: int | None = None
+    offset: int = 0
+    kind: Literal["sort_limit"] = "sort_limit"
+
+
+Relation: TypeAlias = Compute | Aggregate | Join | Rank | SortLimit
+
+
+def trees_of(relation: Relation) -> Iterator[Tree]:
+    """The expressions of a relation."""
+    match relation:
+        case Compute(columns=columns, where=where):
+            yield from (each.tree for each in columns or ())
+            if where is not None:
+                yield where
+        case Aggregate(keys=keys, columns=columns):
+            yield from (each.tree for each in (*keys, *columns))
+        case Join(keys=pairs, columns=columns, where=where):
+            yield from (tree for pair in pairs for tree in pair)
+            yield from (each.tree for each in columns)
+            if where is not None:
+                yield where
+        case Rank(order=order, per=per):
+            yield from (*(each.tree for each in order), *per)
+        case SortLimit(order=order):
+            yield from (each.tree for each in order)

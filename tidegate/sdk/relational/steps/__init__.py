@@ -1,0 +1,1 @@
+"""The functions, combiners and DoFns that relations are lowered to."""

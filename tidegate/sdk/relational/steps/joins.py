@@ -1,0 +1,115 @@
+"""Joins: the rows of a key's elements of both sides that are in one window.
+
+The elements of a side come as tuples of the values of the columns that the join reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tidegate.sdk.data.row import row_maker
+from tidegate.sdk.relational.expressions import Column, Tree
+from tidegate.sdk.relational.python.printing import printed
+from tidegate.sdk.relational.python.row_function import compiled, reads_window
+from tidegate.sdk.relational.relations import JoinKind, Named
+
+Values: TypeAlias = tuple[Any, ...]
+"""The values of an element's columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCode:
+    """What a join makes of the elements of a key. `left` and `right` name the columns of which elements have values.
+
+    `several_keys`: the key is a tuple.
+    """
+
+    join: JoinKind
+    columns: tuple[Named, ...]
+    where: Tree | None
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    several_keys: bool
+
+    @property
+    def emits_lefts(self) -> bool:
+        """Whether left elements are emitted for having no partner, or once for having one."""
+        return self.join in ("left", "full", "semi", "anti")
+
+    @property
+    def emits_rights(self) -> bool:
+        """Whether right elements without a partner are emitted."""
+        return self.join in ("right", "full")
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether each pair is emitted."""
+        return self.join not in ("semi", "anti")
+
+    @property
+    def reads_window(self) -> bool:
+        """Whether a column depends on the window."""
+        return any(reads_window(each.tree) for each in self.columns)
+
+    def is_null(self, key: Any) -> bool:
+        """Whether a key has a NULL, which equals nothing."""
+        return None in key if self.several_keys else key is None
+
+
+def pair_row(code: JoinCode) -> Callable[..., Any]:
+    """A function from the values of both sides, of which one may be None, and perhaps the window to the row."""
+    trees = tuple(each.tree for each in code.columns)
+    optional = {0: code.emits_rights, 1: code.emits_lefts}
+    made = printed(trees, _reader(code, optional), checked=False)
+    names = {"make": row_maker(tuple(each.name for each in code.columns)), **made.names}
+    lines = [*made.reads, f"return make(({''.join(f'{result}, ' for result in made.results)}))"]
+    return compiled("joined", "left, right, window" if code.reads_window else "left, right", lines, names)
+
+
+def pair_condition(code: JoinCode) -> Callable[[Values, Values], bool | None]:
+    """A function that says whether two elements with equal keys are a pair."""
+    if code.where is None:
+        return lambda left, right: True
+    made = printed((code.where,), _reader(code, {0: False, 1: False}), checked=False)
+    return compiled("condition", "left, right", [*made.reads, f"return {made.results[0]}"], dict(made.names))
+
+
+def _reader(code: JoinCode, optional: dict[int, bool]) -> Callable[[Column], str]:
+    places = {(0, name): f"left[{at}]" for at, name in enumerate(code.left)}
+    places |= {(1, name): f"right[{at}]" for at, name in enumerate(code.right)}
+
+    def read(column: Column) -> str:
+        place = places[column.input, column.name]
+        side = "right" if column.input else "left"
+        return f"None if {side} is None else {place}" if optional[column.input] else place
+
+    return read
+
+
+def joined_group(code: JoinCode) -> Callable[..., list[Any]]:
+    """A function from `(key, (left elements, right elements))`, and perhaps the window, to the rows of the join."""
+    row, fits = pair_row(code), pair_condition(code)
+    always = code.where is None
+
+    def rows(group: tuple[Any, tuple[list[Values], list[Values]]], *window: Any) -> list[Any]:
+        key, (lefts, rights) = group
+        found: list[Any] = []
+        partners = [] if code.is_null(key) else rights
+        matched: set[int] = set()
+        for left in lefts:
+            own = range(len(partners)) if always else [k for k, right in enumerate(partners) if fits(left, right)]
+            if code.emits_pairs:
+                found += [row(left, partners[k], *window) for k in own]
+            if code.emits_lefts and bool(own) == (code.join == "semi"):
+                found.append(row(left, None, *window))
+            if code.emits_rights:
+                matched.update(own)
+        if code.emits_rights:
+            found += [row(None, right, *window) for k, right in enumerate(rights) if k not in matched]
+        return found
+
+    if code.reads_window:
+        return lambda group, window: rows(group, window)
+    return rows
