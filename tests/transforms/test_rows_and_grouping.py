@@ -203,7 +203,6 @@ def test_a_selected_name_that_is_no_field_is_refused_when_the_fields_are_known()
         tg.Pipeline() | tg.Create([Visit("a", "b")]) | tg.Select("nope")
 
 
-
 def test_the_error_of_a_missing_attribute_names_the_step_and_the_element() -> None:
     with pytest.raises(tg.UserCodeError, match="'Sale' object has no attribute 'town'") as failed:
         collected([Sale("a", 1, 2)], tg.GroupBy("town"))

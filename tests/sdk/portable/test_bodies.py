@@ -14,9 +14,9 @@ import tidegate as tg
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.planner.explain import explain
 from tidegate.sdk.drawing.graph import graph_of
+from tidegate.sdk.portable.code_parts import map_code
 from tidegate.sdk.portable.fingerprint import digest, fingerprint
 from tidegate.sdk.portable.json import dump, load
-from tidegate.sdk.portable.code_parts import map_code
 from tidegate.sdk.portable.model import FORMAT_VERSION, ParDo, Pipeline
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import Payload, UserFn

@@ -28,6 +28,7 @@ from pydantic import (
 )
 
 from tidegate.sdk.errors import BuildError, LoadError, shorten
+from tidegate.sdk.portable.code_parts import code_of
 from tidegate.sdk.portable.integrity import check_references
 from tidegate.sdk.portable.model import (
     FORMAT_VERSION,
@@ -37,7 +38,6 @@ from tidegate.sdk.portable.model import (
     Node,
     Pipeline,
     Values,
-    code_of,
 )
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where

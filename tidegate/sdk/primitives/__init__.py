@@ -8,7 +8,6 @@ from tidegate.sdk.primitives.elementwise import (
     FlatMapTuple,
     Map,
     MapTuple,
-    MultiOutput,
     ParDo,
 )
 from tidegate.sdk.primitives.grouping import (
@@ -20,6 +19,7 @@ from tidegate.sdk.primitives.grouping import (
     pair_type,
 )
 from tidegate.sdk.primitives.io import Create, Read, ReadOptions, Write, read_options
+from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.primitives.shaping import Flatten, Reshuffle, WindowInto
 
 __all__ = [

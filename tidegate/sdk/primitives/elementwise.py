@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
@@ -14,6 +14,7 @@ from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives.exception_handling import DEAD_LETTER, Handled
+from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints import compatibility, hints, signatures
 from tidegate.sdk.user_code.bytecode import emits_plain
@@ -37,32 +38,6 @@ else:
 makes it use Any for the lambda's parameter, instead of an object without attributes."""
 T = TypeVar("T")
 Made = TypeVar("Made", covariant=True)
-
-
-class MultiOutput:
-    """The outputs of a step with several: `out.tag` or `out["tag"]`; iteration begins with the main one."""
-
-    def __init__(self, outputs: dict[str, PCollection[Any]]) -> None:
-        self._outputs = outputs
-
-    def __getattr__(self, tag: str) -> PCollection[Any]:
-        if tag.startswith("__"):
-            raise AttributeError(tag)
-        return self[tag]
-
-    def __getitem__(self, tag: str | None) -> PCollection[Any]:
-        if tag is None:
-            return next(iter(self._outputs.values()))
-        try:
-            return self._outputs[tag]
-        except KeyError:
-            raise BuildError(f"the step has no output {tag!r}; it has: {', '.join(self._outputs)}") from None
-
-    def __iter__(self) -> Iterator[PCollection[Any]]:
-        return iter(self._outputs.values())
-
-    def __repr__(self) -> str:
-        return f"MultiOutput({', '.join(self._outputs)})"
 
 
 class ElementStep(Transform, Generic[E, R]):

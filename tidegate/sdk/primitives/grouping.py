@@ -18,7 +18,8 @@ from tidegate.sdk.authoring.dofn import bind, called, signature_or_none
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.primitives.elementwise import MultiOutput, refuse, require_pairs, side_refs
+from tidegate.sdk.primitives.elementwise import refuse, require_pairs, side_refs
+from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.typehints import compatibility, hints, signatures
 from tidegate.sdk.user_code.keywords import near
