@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,6 +84,17 @@ def test_functions_of_a_script_are_inlined(tmp_path: Path) -> None:
 
 def test_functions_of_a_module_are_inlined(module: ModuleType) -> None:
     assert run(module.scaled, module.shifted) == ([4, 7], {"0": 2, "1": 2})
+
+
+def test_a_loop_with_text_that_python_warns_about_is_compiled_without_a_further_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a_careless_author.py").write_text("def three(x):\n    return 'yes' if x + 1 is 3 else 'no'\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = importlib.import_module("a_careless_author")
+    assert run(module.three) == (["no", "yes"], {"0": 2})  # warnings are errors here
 
 
 def test_functions_of_a_notebook_are_inlined() -> None:

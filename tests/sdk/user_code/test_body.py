@@ -12,6 +12,7 @@ import linecache
 import math
 import subprocess
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -112,6 +113,12 @@ FOUND: dict[str, tuple[Any, str]] = {
     "a lambda of several lines": (several_lines, "[  # noqa: E731\n    y\n    for y in x\n    if y > LIMIT\n]"),
     "all kinds of parameters": (lambda x, /, y, *rest, z=1, **more: (x, y, rest, z, more), "(x, y, rest, z, more)"),
     "a conditional expression": (lambda x: x if x else LIMIT, "x if x else LIMIT"),
+    "a constant": (lambda x: "text", '"text"'),
+    "no value": (lambda x: None, "None"),
+    "a constant of several lines": (lambda x: (
+        1, "two"), '(\n        1, "two")'),
+    "a conditional expression with a constant": (lambda x: x if x else 0, "x if x else 0"),
+    "a condition of constants": (lambda x: "some" if x else "none", '"some" if x else "none"'),
     "an or": (lambda x: (x and LIMIT) or x, "(x and LIMIT) or x"),
     "a walrus": (lambda x: (y := x) + y, "(y := x) + y"),
     "an f-string": (lambda x: f"{x!r:>{LIMIT}} {x + 1}", 'f"{x!r:>{LIMIT}} {x + 1}"'),
@@ -141,7 +148,17 @@ def generator(x: int) -> Iterator[int]:
         yield y + 1
 
 
+def imported_modules(x: int) -> int:
+    return math.floor(x.bit_length()) + max(x, math.gcd(x, x.bit_length()))
+
+
+def named_as_a_module(x: Any, math: Any) -> Any:
+    return min(x, math.floor(x.bit_length()), key=x.get)
+
+
 DEFS: dict[str, tuple[Any, str, str]] = {
+    "a function that calls imported modules": (imported_modules, "def imported_modules(", "x.bit_length()))"),
+    "a parameter named as a module": (named_as_a_module, "def named_as_a_module(", "key=x.get)"),
     "a generator": (generator, "def generator(x: int)", "yield y + 1"),
     "a function": (early, "def early(x: int) -> int:", "return x"),
     "a function on one line": (one_line, "def one_line(x: int)", "return x + LIMIT"),
@@ -241,6 +258,20 @@ def imported(path: Path) -> ModuleType:
     finally:
         del sys.modules[spec.name]
     return module
+
+
+def test_what_python_warns_about_when_it_compiles_a_text_is_not_warned_of_again(tmp_path: Path) -> None:
+    path = tmp_path / "author.py"
+    path.write_text("def five(x):\n    return x is 5\n\nescaped = lambda x: '\\d'\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = imported(path)
+    for fn in (module.five, module.escaped):  # warnings are errors here
+        body = find_body(fn)
+        assert body is not None
+        module_of_bodies._proofs.clear()
+        assert proven_node(body, fn) is not None
+        assert proven_node(body, fn) is not None
 
 
 def test_an_edited_file_gives_no_body(tmp_path: Path) -> None:

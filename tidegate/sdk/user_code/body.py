@@ -15,9 +15,12 @@ import __future__
 import ast
 import linecache
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dis import get_instructions
+from functools import lru_cache
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_NESTED, CO_VARARGS, CO_VARKEYWORDS
 from itertools import pairwise
 from opcode import EXTENDED_ARG, opmap
@@ -70,12 +73,12 @@ def find_body(fn: Any) -> Body | None:
     lines = linecache.getlines(code.co_filename, fn.__globals__)
     if not lines:
         return None
-    found = _expression(code, lines) if code.co_name == "<lambda>" else _statement(code, lines)
+    places = _expressions(code, lines) if code.co_name == "<lambda>" else _statement(code, lines)
+    with without_warnings():
+        found = next((each for each in places if _proven(code, *each) is not None), None)
     if found is None:
         return None
     text, line, column = found
-    if _proven(code, text, line, column) is None:
-        return None
     body = Body(text, place_of(code.co_filename), line, column, _parameters(code), _names(code))
     _remember(_found, id(code), (code, body))
     _remember(_proofs, body, code)
@@ -87,12 +90,21 @@ def proven_node(body: Body, fn: Any) -> Function | None:
     if not isinstance(fn, FunctionType) or not _TESTED:
         return None
     known = _proofs.get(body)
-    if known is not None and _same(known, fn.__code__):
-        return _parsed(known, body.text, body.line, body.column)
-    node = _proven(fn.__code__, body.text, body.line, body.column)
+    with without_warnings():
+        if known is not None and _same(known, fn.__code__):
+            return _parsed(known, body.text, body.line, body.column)
+        node = _proven(fn.__code__, body.text, body.line, body.column)
     if node is not None:
         _remember(_proofs, body, fn.__code__)
     return node
+
+
+@contextmanager
+def without_warnings() -> Iterator[None]:
+    """A context to compile the author's text once more: Python has warned about it when it compiled the function."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 _found: Final[dict[int, tuple[CodeType, Body]]] = {}
@@ -118,38 +130,59 @@ def class_around(code: CodeType) -> str:
 # -- finding the text
 
 
-def _expression(code: CodeType, lines: Sequence[str]) -> tuple[str, int, int] | None:
-    """The text and place of a lambda's expression: all that its instructions were compiled from."""
+def _expressions(code: CodeType, lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
+    """The text and place of a lambda's expression: all that its instructions were compiled from.
+
+    Python 3.12 does not record where a constant stands that is returned. There, the expressions of all lambdas that
+    begin in the line follow.
+    """
     begin, end = (sys.maxsize, 0), (0, 0)
     for line, end_line, column, end_column in code.co_positions():
         if line is not None and end_line is not None and column is not None and end_column is not None:
             if (line, column) != (end_line, end_column):  # not an instruction that Python put there for itself
                 begin, end = min(begin, (line, column)), max(end, (end_line, end_column))
-    (line, column), (end_line, end_column) = begin, end
-    if not 0 < line <= end_line <= len(lines):
-        return None
-    rows = [row.encode(errors="surrogatepass") for row in lines[line - 1 : end_line]]
-    rows[-1] = rows[-1][:end_column]
-    rows[0] = rows[0][column:]
-    return b"".join(rows).decode(errors="replace"), line, column
+    if 0 < begin[0] <= end[0] <= len(lines):
+        yield _text(lines, begin, end)
+    if sys.version_info[:2] == (3, 12) and opmap["RETURN_CONST"] in code.co_code[::2]:
+        for node in _lambdas("".join(lines), _parse_flags(code)):
+            if node.lineno == code.co_firstlineno:
+                end = node.body.end_lineno or 0, node.body.end_col_offset or 0
+                yield _text(lines, (node.body.lineno, node.body.col_offset), end)
 
 
-def _statement(code: CodeType, lines: Sequence[str]) -> tuple[str, int, int] | None:
+def _text(lines: Sequence[str], begin: tuple[int, int], end: tuple[int, int]) -> tuple[str, int, int]:
+    """The text between two positions, and where it begins."""
+    rows = [row.encode(errors="surrogatepass") for row in lines[begin[0] - 1 : end[0]]]
+    rows[-1] = rows[-1][: end[1]]
+    rows[0] = rows[0][begin[1] :]
+    return b"".join(rows).decode(errors="replace"), *begin
+
+
+@lru_cache(maxsize=8)
+def _lambdas(text: str, flags: int) -> list[ast.Lambda]:
+    """All lambdas in the text of a file; none if it is not plain Python, such as a cell with magics."""
+    try:
+        parsed = compile(text, "<lambdas>", "exec", flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    return [node for node in ast.walk(parsed) if isinstance(node, ast.Lambda)]
+
+
+def _statement(code: CodeType, lines: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     """The text and place of a `def` statement, without its decorators."""
     first = code.co_firstlineno
     last = max(_last_lines(code), default=0)
     if not 0 < first <= last <= len(lines):
-        return None
+        return
     indent = _indent(lines[first - 1])
     while last < len(lines) and (not lines[last].strip() or _indent(lines[last]) > indent):
         last += 1
     try:
         node = _parsed_statement("".join(lines[first - 1 : last]), first)
     except (SyntaxError, ValueError):
-        return None
-    if node is None or node.end_lineno is None:
-        return None
-    return "".join(lines[node.lineno - 1 : node.end_lineno]).rstrip("\n"), node.lineno, 0
+        return
+    if node is not None and node.end_lineno is not None:
+        yield "".join(lines[node.lineno - 1 : node.end_lineno]).rstrip("\n"), node.lineno, 0
 
 
 def _last_lines(code: CodeType) -> Iterator[int]:
@@ -259,11 +292,12 @@ def _imported(code: CodeType) -> Iterator[str]:
     """
     instructions = [each for each in get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
     for one, two, three in zip(instructions, instructions[1:], instructions[2:], strict=False):
-        after_null = one.opname == "PUSH_NULL" or (two.opname == "LOAD_GLOBAL" and (two.arg or 0) & 1)
-        if after_null and two.opname.startswith("LOAD_") and three.opname == "LOAD_ATTR":
-            yield str(two.argval)
-        if three.opname == "PUSH_NULL" and two.opname == "LOAD_ATTR" and one.opname.startswith("LOAD_"):
-            yield str(one.argval)  # since Python 3.13
+        if sys.version_info >= (3, 13):
+            if three.opname == "PUSH_NULL" and two.opname == "LOAD_ATTR" and one.opname.startswith("LOAD_"):
+                yield one.argval[-1] if isinstance(one.argval, tuple) else str(one.argval)
+        elif one.opname == "PUSH_NULL" or (two.opname == "LOAD_GLOBAL" and (two.arg or 0) & 1):
+            if two.opname.startswith("LOAD_") and three.opname == "LOAD_ATTR":
+                yield str(two.argval)
     for inner in _inner(code):
         yield from _imported(inner)
 
