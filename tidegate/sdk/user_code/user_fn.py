@@ -47,7 +47,8 @@ class UserFn:
     """A function or object of the author's: live (`code` is None), or sealed, to be loaded from `code`.
 
     A function whose source was found has a `body`, which describes it and never replaces its code. The body of a DoFn
-    is that of its `process`, and that of a CombineFn is that of its `add_input`.
+    is that of its `process`, that of a CombineFn is that of its `add_input`, and that of extra arguments is that of the
+    function that is the last of them.
     """
 
     __slots__ = ("_body", "_live", "code", "name", "where")
@@ -155,8 +156,11 @@ def _origin(code: ImportRef | Payload) -> str:
 def called_per_element(value: Any) -> Any:
     """What a step calls for each element: a method of a DoFn or a CombineFn, or the author's function itself.
 
-    None for the methods of Tidegate's own classes.
+    None for the methods of Tidegate's own classes. Of extra arguments, it is the last if that is a function: a step of
+    the library that calls the author's function gets it so.
     """
+    if isinstance(value, tuple):
+        return value[-1] if value and isinstance(value[-1], FunctionType) else None
     attribute = getattr(type(value), "__tidegate_calls__", None)
     called = value if attribute is None else getattr(value, attribute, None)
     own = isinstance(called, MethodType) and str(called.__module__).startswith("tidegate.")

@@ -23,7 +23,7 @@ class Link:
 
     `windowing` is the windowing of the link's output, and `hint` its element type (None: any type). `guarded`: results
     may be wrapped values, such as TimestampedValues. `catches`: the exceptions that become dead letters.
-    `body`: the text of `fn`, where it is known.
+    `body`: the text of `fn`, where it is known; `inner` is that of the last extra argument, which may be a function.
     """
 
     node: ParDo | AssignWindows
@@ -39,6 +39,7 @@ class Link:
     hint: Any = None
     catches: Any = None
     body: Body | None = None
+    inner: Body | None = None
 
     @property
     def sees_window(self) -> bool:
@@ -104,6 +105,7 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
                 output.element_type.type.load() if output.element_type.type is not None else None,
                 catches,
                 node.fn.body,
+                node.consts.body if node.consts is not None else None,
             )
 
 

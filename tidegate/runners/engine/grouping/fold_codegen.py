@@ -85,6 +85,7 @@ class AddingFunction:
     catches: None = None
     guarded: bool = False
     consts: tuple[Any, ...] = ()
+    inner: None = None
 
 
 def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> AddingFunction | None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tidegate.runners.engine.loops.cell_operations import operation_names
-from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlining import CALLED, InlinedBody
 from tidegate.runners.engine.loops.inner_functions import ITER
 
 
@@ -17,7 +17,8 @@ class PlacedBody:
     """An expression, or statements, of an inlined body in generated code, where the text has a name instead.
 
     `names` has, by each name that the body reads, the variable of the generated code with the value; `local` is the
-    variable with the input of the step. Statements assign what they return to `result`, unless that is "".
+    variable with the input of the step. Statements assign what they return to `result`, unless that is "". `prefix`
+    distinguishes the variables of the body from those of others in the step.
     """
 
     step: int
@@ -27,6 +28,7 @@ class PlacedBody:
     part: ast.expr | tuple[ast.stmt, ...]
     name: str
     result: str = ""
+    prefix: str = ""
 
     @property
     def lines(self) -> range:
@@ -35,7 +37,7 @@ class PlacedBody:
         return range(nodes[0].lineno, (nodes[-1].end_lineno or nodes[-1].lineno) + 1)
 
 
-def body_names(step: int, body: InlinedBody) -> dict[str, str]:
+def body_names(step: int | str, body: InlinedBody) -> dict[str, str]:
     """The variables of generated code for what a body reads besides its arguments."""
     names = {name: f"g{step}_{name}" for name in body.globals} | {name: f"cell{step}_{name}" for name in body.cells}
     names |= {name: f"h{step}_{name.strip('<>')}" for name in body.inner} | {ITER: "iter"}
@@ -99,7 +101,8 @@ class CodeWriter:
         name = f"body{step}{part}"
         expression = of or body.expression
         assert expression is not None
-        self.placed.append(PlacedBody(step, body, names, local, expression, name))
+        self._place_called(step, body, names, local)
+        self.placed.append(PlacedBody(step, body, names, local, expression, name, prefix=str(step)))
         return name
 
     def place_first(self, step: int, body: InlinedBody, names: dict[str, str], local: str, result: str) -> str:
@@ -108,8 +111,22 @@ class CodeWriter:
         A line with this name alone stands for the statements. In `if` of this name, the block stands where they yield.
         """
         name = f"body{step}_first"
-        self.placed.append(PlacedBody(step, body, names, local, body.first, name, result))
+        self._place_called(step, body, names, local)
+        self.placed.append(PlacedBody(step, body, names, local, body.first, name, result, str(step)))
         return name
+
+    def _place_called(self, step: int, body: InlinedBody, names: dict[str, str], local: str) -> None:
+        """Place the expression of the function that a body calls."""
+        call = body.inner_call
+        if call is None or CALLED in names:
+            return
+        (parameter,) = call.body.arguments
+        prefix = f"{step}i"
+        inner = body_names(prefix, call.body) | {parameter: names[call.argument]}
+        names[CALLED] = f"body{prefix}"
+        assert call.body.expression is not None
+        part = call.body.expression
+        self.placed.append(PlacedBody(step, call.body, inner, local, part, names[CALLED], prefix=prefix))
 
     @contextmanager
     def indented(self) -> Iterator[None]:
@@ -126,7 +143,9 @@ class CodeWriter:
         return Source("\n".join(self.text) + "\n", self.lines, counted, tuple(self.placed))
 
 
-def read_globals(w: CodeWriter, step: int, body: InlinedBody) -> None:
-    """Write the line that reads the globals of a body."""
+def read_globals(w: CodeWriter, step: int | str, body: InlinedBody) -> None:
+    """Write the lines that read the globals of a body, and of a function that it calls."""
     if body.globals:
         w.put(f"({''.join(f'g{step}_{name}, ' for name in body.globals).rstrip()}) = globals{step}()")
+    if body.inner_call is not None:
+        read_globals(w, f"{step}i", body.inner_call.body)

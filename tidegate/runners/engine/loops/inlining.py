@@ -62,7 +62,7 @@ class InlinedBody:
     `globals` are the globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the
     captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
     the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
-    of which it uses the tables.
+    of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
     """
 
     fn: FunctionType
@@ -80,6 +80,7 @@ class InlinedBody:
     stamped: Stamped | None = None
     tagging: tuple[ast.expr, ...] = ()
     tables: frozenset[int] = frozenset()
+    inner_call: InnerCall | None = None
 
     @property
     def plain(self) -> bool:
@@ -118,7 +119,21 @@ class InlinedBody:
             return False
         if not all(_value_of(function, self.fn) is TaggedOutput for function in self.tagging):
             return False
+        if self.inner_call is not None and not self.inner_call.body.ready():
+            return False
         return all(map(is_set, self.cells.values()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class InnerCall:
+    """The call of a function by another one, and the variable of that one which is its only argument."""
+
+    body: InlinedBody
+    argument: str
+
+
+CALLED: Final = "<called>"
+"""The name that stands for the expression of a called function in a body."""
 
 
 def _namespaces(fn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,6 +158,8 @@ class Step(Protocol):
     def guarded(self) -> bool: ...
     @property
     def consts(self) -> tuple[Any, ...]: ...
+    @property
+    def inner(self) -> Body | None: ...
 
 
 class Inlining:
@@ -216,6 +233,8 @@ def _inlined(
     if isinstance(node, ast.FunctionDef):
         node.body = operations.replace_in(node.body)
     tables = frozenset(operations.replaced.values())
+    fixed = frozenset([*arguments, *items, *local]) - {*targets_inside(statements)}
+    inner_call = _inner_call(link, node, arguments, fixed) if _is_library(fn) else None
     engines = {name for cell in tables for name in operation_names(cell)}
     body = parts(node)
     if body.yields and link.form in ("map", "map_tuple", "filter"):
@@ -228,7 +247,7 @@ def _inlined(
         body = tagged.replaced(body)
     reads: dict[str, None] = {}
     for part in body.nodes:
-        check(part, frozenset([*local, *inner.made, *engines, ITER]), reads)
+        check(part, frozenset([*local, *inner.made, *engines, ITER, CALLED]), reads)
     given = {*arguments, *items, *defaults}
     if unset := may_be_unset(body.nodes, frozenset(local.keys() - given)):
         raise Called(f"it may read {unset!r} before it assigns it")
@@ -254,12 +273,64 @@ def _inlined(
         inner=inner.made,
         tagging=tuple(tagged.functions),
         tables=tables,
+        inner_call=inner_call,
     )
     _check_names(made, body.nodes, link.consts)
     made = replace(made, stamped=_stamped(made))
     if change := next(changes_of_globals(fn, frozenset(names), owners), ""):
         raise Called(change)
     return made
+
+
+@dataclass(frozen=True, slots=True)
+class _CalledStep:
+    """A function that another one calls with one argument, as a step."""
+
+    fn: Callable[..., Any]
+    body: Body | None
+    catches: Any
+    form: str = "map"
+    params: tuple[Param, ...] = (Param("element"),)
+    guarded: bool = False
+    consts: tuple[Any, ...] = ()
+    inner: None = None
+
+
+def _inner_call(
+    link: Step, node: Function, arguments: Mapping[str, Param], variables: frozenset[str]
+) -> InnerCall | None:
+    """Replace the only call of the function that is the last extra argument by CALLED, if its body is an expression.
+
+    The argument of the call has to be one of the `variables`, which the expression can read more than once.
+    """
+    if link.inner is None:
+        return None
+    last = str(len(link.consts) - 1)
+    parameter = next((name for name, param in arguments.items() if (param.kind, param.ref) == ("const", last)), "")
+    used = [each for each in ast.walk(node) if isinstance(each, ast.Name) and each.id == parameter]
+    for each in ast.walk(node):
+        match each:
+            case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=argument)], keywords=[]) if (
+                name == parameter and len(used) == 1 and argument in variables
+            ):
+                body = inlined_body(_CalledStep(link.consts[-1], link.inner, link.catches))
+                if isinstance(body, InlinedBody) and body.one_expression and not body.defaults:
+                    _Replacing(each).visit(node)
+                    return InnerCall(body, argument)
+    return None
+
+
+@dataclass(slots=True)
+class _Replacing(ast.NodeTransformer):
+    call: ast.Call
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return ast.copy_location(ast.Name(CALLED, ast.Load()), node) if node is self.call else self.generic_visit(node)
+
+
+def _is_library(fn: FunctionType) -> bool:
+    """Whether a function is Tidegate's own, whose frames errors do not show."""
+    return str(fn.__module__).startswith("tidegate.")
 
 
 def _stamped(body: InlinedBody) -> Stamped | None:

@@ -8,13 +8,14 @@ or inlined, and the author's line with it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import converting, taking
 from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
+from tidegate.runners.engine.loops.inlining import CALLED
 from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.metrics import GENERATED
 from tidegate.sdk.user_code.body import without_warnings
@@ -45,7 +46,7 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
     """The function `run` of a source. `env` has the names that it uses, and gets those of the inlined bodies."""
     cells: dict[str, CellType] = {}
     for each in lines:
-        step, body = each.placed.step, each.placed.body
+        step, body = each.placed.prefix, each.placed.body
         env[f"globals{step}"] = body.values
         env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
         env |= {each.placed.names[name]: function for name, function in body.inner.items()}
@@ -66,7 +67,7 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
 def printed(source: Source) -> str:
     """The text of generated code with the inlined bodies in it, for tests and people."""
     tree = ast.parse(source.text)
-    return ast.unparse(_Placing({each.name: copied(each, 0) for each in source.placed}).visit(tree)) + "\n"
+    return ast.unparse(_Placing(_copies((each, 0) for each in source.placed)).visit(tree)) + "\n"
 
 
 def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> CodeType:
@@ -80,7 +81,7 @@ def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> 
         if len(_codes) >= _CACHED_CODES:
             _codes.clear()
         tree = ast.parse(text)
-        _Placing({each.placed.name: copied(each.placed, each.offset) for each in lines}).visit(tree)
+        _Placing(_copies((each.placed, each.offset) for each in lines)).visit(tree)
         if cells:
             tree.body = [_around(tree.body, cells)]
         with without_warnings():
@@ -147,10 +148,38 @@ class _Placing(ast.NodeTransformer):
         return made if isinstance(made, list) else [made]
 
 
-def copied(placed: PlacedBody, offset: int) -> ast.expr | list[ast.stmt]:
+def _copies(placed: Iterable[tuple[PlacedBody, int]]) -> dict[str, ast.expr | list[ast.stmt]]:
+    """By their names, parts of inlined bodies with the names of the generated code, and their lines moved by offsets.
+
+    A function that another one calls comes before it, and stands in it.
+    """
+    made: dict[str, ast.expr | list[ast.stmt]] = {}
+    for each, offset in placed:
+        part = _copied(each, offset)
+        called = made.get(each.names.get(CALLED, ""))
+        made[each.name] = part if called is None else _with_called(part, each.names[CALLED], called)
+    return made
+
+
+def _with_called(part: Any, name: str, called: Any) -> Any:
+    """A part of a body in which the expression of the called function stands in place of its name."""
+    placing = _PlacingCalled(name, called)
+    return [placing.visit(each) for each in part] if isinstance(part, list) else placing.visit(part)
+
+
+@dataclass(slots=True)
+class _PlacingCalled(ast.NodeTransformer):
+    name: str
+    called: ast.expr
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.called if node.id == self.name else node
+
+
+def _copied(placed: PlacedBody, offset: int) -> ast.expr | list[ast.stmt]:
     """A part of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
     if isinstance(placed.part, tuple):
-        step = placed.step
+        step = placed.prefix
         return leaving(_copy(list(placed.part), placed.names, offset), placed.result, f"e{step}", f"tag{step}")
     made: ast.expr = _copy(placed.part, placed.names, offset)
     return made
