@@ -38,7 +38,7 @@ GROUPS = {
     "Triggers, panes and evictors": ("sdk.windowing.triggers", "sdk.data.panes", "sdk.windowing.evictors"),
     "State and timers": ("sdk.authoring.state",),
     "Files": ("io",),
-    "Expressions": ("sdk.relational",),
+    "Expressions and SQL": ("sdk.relational", "sql"),
     "Errors": ("sdk.errors",),
 }  # fmt: skip
 """The names of `tg` by the modules that define them, the most particular module first."""

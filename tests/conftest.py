@@ -39,6 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
     group.addoption("--expressions", type=int, default=25, help="how many random expressions to compare with Spark")
+    group.addoption("--tpch", help="a folder with tables of TPC-H, recorded by tests/support/sql/record_tpch.py")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
     group.addoption(
         "--streaming-workers",

@@ -39,6 +39,7 @@ from tidegate.sdk.errors import (
     PicklingError,
     ReadError,
     RunError,
+    SqlError,
     TidegateError,
     TidegateWarning,
     TypeCheckError,
@@ -156,6 +157,8 @@ if TYPE_CHECKING:
     from tidegate.sdk.relational import functions as fn
     from tidegate.sdk.relational.authoring import Expression, col, lit
     from tidegate.sdk.relational.failures import ExpressionError
+    from tidegate.sql.sql import Sql
+    from tidegate.sql.steps.user_functions import udf
 
 _provide_interactive(_load_interactive)
 
@@ -165,6 +168,7 @@ _LAZY = {
     "ExpressionError": "tidegate.sdk.relational.failures",
     "PipelineOptions": "tidegate.sdk.options.model",
     "SizeOption": "tidegate.sdk.options.model",
+    "Sql": "tidegate.sql.sql",
     "WriteToArrow": "tidegate.io",
     "WriteToAvro": "tidegate.io",
     "WriteToCsv": "tidegate.io",
@@ -174,6 +178,7 @@ _LAZY = {
     "col": "tidegate.sdk.relational.authoring",
     "lit": "tidegate.sdk.relational.authoring",
     "show": "tidegate.sdk.interactive.show",
+    "udf": "tidegate.sql.steps.user_functions",
     "ReadFromArrow": "tidegate.io.formats.reading",
     "ReadFromAvro": "tidegate.io.formats.reading",
     "ReadFromCsv": "tidegate.io.formats.reading",
@@ -214,6 +219,8 @@ __all__ = [
     "DurationOption",
     "PipelineOptions",
     "SizeOption",
+    "Sql",
+    "udf",
     "WriteToArrow",
     "WriteToAvro",
     "WriteToCsv",
@@ -251,6 +258,7 @@ __all__ = [
     "PicklingError",
     "ReadError",
     "RunError",
+    "SqlError",
     "TidegateError",
     "TidegateWarning",
     "TypeCheckError",

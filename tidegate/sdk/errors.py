@@ -38,6 +38,10 @@ class TypeCheckError(BuildError):
     """A step's input has an element type that the step can't take."""
 
 
+class SqlError(BuildError):
+    """A statement in SQL that is refused. The message has the line of the statement, with a caret under the place."""
+
+
 class PicklingError(BuildError):
     """A function or value of the author's that can't be pickled, and so can't be sent to a worker."""
 

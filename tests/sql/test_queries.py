@@ -1,0 +1,170 @@
+"""tg.Sql on bounded tables: what each clause gives."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidegate as tg
+from tests.support.sql.shop import ORDERS, answer, shop
+from tidegate.sdk.data.schema import schema_of
+
+CASES: dict[str, list[tuple[Any, ...]]] = {
+    "SELECT user, price * qty AS total FROM orders WHERE qty > 1 ORDER BY total DESC": [("ada", 7.0), ("ada", 3.0)],
+    "SELECT id FROM orders ORDER BY price * qty DESC LIMIT 2": [(4,), (3,)],
+    "SELECT id FROM orders ORDER BY 1 LIMIT 2 OFFSET 1": [(2,), (3,)],
+    "SELECT name, city FROM users ORDER BY city DESC NULLS FIRST": [("max", None), ("zoe", "Rom"), ("ada", "Bern")],
+    "SELECT name FROM users WHERE city IS NULL": [("max",)],
+    "SELECT name FROM users WHERE city <> 'Rom'": [("ada",)],
+    "SELECT user, COUNT(*), SUM(qty) FILTER (WHERE qty > 1) AS s, AVG(price) FROM orders GROUP BY user "
+    "HAVING COUNT(*) > 0 ORDER BY 2 DESC, user": [("ada", 2, 9, 1.25), ("eve", 1, None, 9.0), ("max", 1, None, 2.5)],
+    "SELECT COUNT(DISTINCT user) n, MIN(DISTINCT qty) m FROM orders": [(3, 1)],
+    "SELECT COUNT(*) n, SUM(qty) s FROM orders WHERE qty > 1000": [(0, None)],
+    "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY qty % 2 ORDER BY odd": [(0, 1), (1, 3)],
+    "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY odd ORDER BY n": [(0, 1), (1, 3)],
+    "SELECT SUM(qty) + 1 AS s FROM orders GROUP BY user ORDER BY MAX(id)": [(2,), (10,), (2,)],
+    "SELECT DISTINCT user FROM orders ORDER BY user": [("ada",), ("eve",), ("max",)],
+    "SELECT o.id, u.city FROM orders o JOIN users u ON o.user = u.name ORDER BY id": [
+        (1, "Bern"),
+        (2, None),
+        (3, "Bern"),
+    ],
+    "SELECT id, city FROM orders, users WHERE user = name AND qty = 7": [(3, "Bern")],
+    "SELECT o.id, u.name FROM orders o LEFT JOIN users u ON o.user = u.name AND o.qty > 1 ORDER BY id": [
+        (1, "ada"),
+        (2, None),
+        (3, "ada"),
+        (4, None),
+    ],
+    "SELECT u.name, o.id FROM orders o RIGHT JOIN users u ON o.user = u.name ORDER BY name, id": [
+        ("ada", 1),
+        ("ada", 3),
+        ("max", 2),
+        ("zoe", None),
+    ],
+    "SELECT name, id FROM users FULL JOIN orders ON name = user ORDER BY name, id": [
+        (None, 4),
+        ("ada", 1),
+        ("ada", 3),
+        ("max", 2),
+        ("zoe", None),
+    ],
+    "SELECT a.name, b.name AS other FROM users a CROSS JOIN users b WHERE a.name < b.name ORDER BY 1, 2": [
+        ("ada", "max"),
+        ("ada", "zoe"),
+        ("max", "zoe"),
+    ],
+    "SELECT name FROM users WHERE NOT EXISTS (SELECT 1 FROM orders WHERE user = name)": [("zoe",)],
+    "SELECT name FROM users WHERE name IN (SELECT user FROM orders) ORDER BY name": [("ada",), ("max",)],
+    "SELECT name FROM users WHERE name NOT IN (SELECT user FROM orders)": [("zoe",)],
+    "SELECT user FROM orders WHERE user NOT IN (SELECT city FROM users)": [],
+    "SELECT name FROM users WHERE city NOT IN (SELECT user FROM orders WHERE qty > 99) ORDER BY name": [
+        ("ada",),
+        ("max",),
+        ("zoe",),
+    ],
+    "SELECT o.id FROM orders o WHERE EXISTS (SELECT * FROM orders i WHERE i.user = o.user AND i.id <> o.id) "
+    "ORDER BY id": [(1,), (3,)],
+    "SELECT id FROM orders o WHERE price > (SELECT AVG(price) FROM orders i WHERE i.user = o.user)": [(1,)],
+    "SELECT name, (SELECT COUNT(*) FROM orders WHERE user = name) AS n FROM users ORDER BY name": [
+        ("ada", 2),
+        ("max", 1),
+        ("zoe", 0),
+    ],
+    "SELECT id, (SELECT MAX(qty) FROM orders) AS most FROM orders WHERE id = 1": [(1, 7)],
+    "SELECT user, id FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY at DESC) AS rn FROM orders) "
+    "WHERE rn = 1 ORDER BY user": [("ada", 3), ("eve", 4), ("max", 2)],
+    "SELECT user FROM orders UNION SELECT name FROM users ORDER BY user": [("ada",), ("eve",), ("max",), ("zoe",)],
+    "SELECT user FROM orders UNION ALL SELECT name FROM users ORDER BY user LIMIT 3": [("ada",), ("ada",), ("ada",)],
+    "SELECT user FROM orders EXCEPT SELECT name FROM users": [("eve",)],
+    "SELECT user FROM orders INTERSECT SELECT name FROM users ORDER BY 1": [("ada",), ("max",)],
+    "WITH b AS (SELECT user, SUM(qty) q FROM orders GROUP BY user) SELECT MAX(q) m, MIN(q) n FROM b": [(9, 1)],
+    "SELECT CASE WHEN city IS NULL THEN '?' ELSE UPPER(city) END c, name LIKE 'a%' l FROM users ORDER BY name": [
+        ("BERN", True),
+        ("?", False),
+        ("ROM", False),
+    ],
+    "SELECT CAST(qty AS VARCHAR) || '!' s FROM orders WHERE qty BETWEEN 2 AND 6": [("2!",)],
+    "SELECT EXTRACT(MINUTE FROM at) m, SUBSTRING(user FROM 2 FOR 1) s FROM orders WHERE id IN (1, 4) ORDER BY m": [
+        (1, "d"),
+        (13, "v"),
+    ],
+    "SELECT id FROM orders WHERE at >= TIMESTAMP '2024-01-01 10:00:00' + INTERVAL '12' MINUTES ORDER BY id": [
+        (3,),
+        (4,),
+    ],
+    "SELECT `id` FROM orders WHERE price = 0.5 + 0.5": [(3,)],
+    "SELECT user FROM orders WHERE user NOT LIKE 'x_%' ESCAPE 'x' AND user LIKE '%_x' IS FALSE ORDER BY id LIMIT 1": [
+        ("ada",)
+    ],
+}
+
+
+@pytest.mark.parametrize("query", CASES)
+def test_a_query_has_its_answer(query: str) -> None:
+    assert answer(query) == CASES[query]
+
+
+def test_the_rows_have_a_schema_that_further_steps_are_checked_against() -> None:
+    rows = shop() | tg.Sql("SELECT user, price * qty AS total, city FROM orders JOIN users ON user = name")
+    assert str(schema_of(rows.element_type)) == "user string not null, total double not null, city string"
+    assert (rows | tg.Filter(tg.col("total") > 5)).collect() == [tg.Row(user="ada", total=7.0, city="Bern")]
+
+
+def test_one_collection_is_the_table_pcoll() -> None:
+    assert (shop()["users"] | tg.Sql("SELECT COUNT(city) AS n FROM pcoll")).collect() == [(2,)]
+
+
+class Tables(NamedTuple):
+    orders: tg.PCollection[Any]
+    users: tg.PCollection[Any]
+
+
+def test_a_named_tuple_of_collections_names_the_tables() -> None:
+    rows = Tables(**shop()) | tg.Sql("SELECT COUNT(*) AS n FROM orders JOIN users ON user = name")
+    assert rows.collect() == [(3,)]
+
+
+def test_parameters_are_values_and_never_text_of_the_query() -> None:
+    query = "SELECT id FROM orders WHERE user = :user AND qty > :n LIMIT :most"
+    assert answer(query, params={"user": "ada", "n": 2, "most": 5}) == [(3,)]
+    assert answer(query, params={"user": "ada' OR 1 = 1 --", "n": 2, "most": 5}) == []
+
+
+def test_a_function_of_the_author_is_called_for_each_row() -> None:
+    functions = {"twice": tg.udf(lambda n: n * 2, returns=int)}
+    query = "SELECT user, SUM(twice(qty)) AS n FROM orders WHERE twice(qty) > 2 GROUP BY user"
+    assert answer(query, functions=functions) == [("ada", 18)]
+
+
+def test_a_query_used_as_a_value_fails_the_run_if_it_has_two_rows() -> None:
+    with pytest.raises(tg.RunError, match="SCALAR_SUBQUERY_TOO_MANY_ROWS"):
+        answer("SELECT id, (SELECT name FROM users) AS n FROM orders")
+
+
+def test_each_operator_is_a_step_with_a_stable_label() -> None:
+    rows = shop() | tg.Sql("SELECT user, COUNT(*) AS n FROM orders WHERE qty > 1 GROUP BY user", name="counts")
+    labels = [node.label for node in rows.pipeline.portable().nodes if node.label.startswith("counts")]
+    assert labels == ["counts/Where", "counts/GroupBy user"]
+
+
+def test_limits_break_ties_by_the_other_columns() -> None:
+    assert answer("SELECT user, id FROM orders ORDER BY qty LIMIT 2") == [("eve", 4), ("max", 2)]
+
+
+class IbisExpression:
+    """What Ibis gives: an object of a class of the package `ibis`, which Ibis itself translates."""
+
+
+def test_an_ibis_expression_is_translated_by_ibis(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+    import types
+
+    ibis = types.ModuleType("ibis")
+    monkeypatch.setattr(IbisExpression, "__module__", "ibis.expr.types")
+    monkeypatch.setitem(sys.modules, "ibis", ibis)
+    monkeypatch.setattr(
+        ibis, "to_sql", lambda _, dialect: f"SELECT `t0`.`id` FROM `orders` AS `t0` -- {dialect}", False
+    )
+    assert len((shop() | tg.Sql(IbisExpression())).collect()) == len(ORDERS)

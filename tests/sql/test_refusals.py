@@ -1,0 +1,96 @@
+"""What tg.Sql refuses, with messages that point into the text."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+
+import tidegate as tg
+from tests.support.sql.shop import answer, shop
+
+REFUSED = {
+    "SELECT usr FROM orders": r"no column usr; there are id, user, price, qty, at. Did you mean user\?\n"
+    r"  line 1, column 8:\n    SELECT usr FROM orders\n           \^",
+    "SELECT o.id FROM orders JOIN users u ON user = name": r"there is no table o in this query; it has orders, u",
+    "SELECT id\nFROM orders, users\nWHERE nam = user": r"column nam;.*\n  line 3, column 7:\n    WHERE nam",
+    "SELECT id FROM order_s": r"there is no table order_s; there are orders, users. Did you mean orders\?",
+    "SELECT id FORM orders WHERE": "this is no SQL:.*\n  line 1, column",
+    "SELECT 'a FROM orders": "can't be divided into words",
+    "SELECT user, qty FROM orders GROUP BY user": "qty has many values in a group: aggregate it, or add it to GROUP BY",
+    "SELECT user + 1 AS n FROM orders": r"\+ takes .*, not \(string, bigint\). To convert a value, write CAST",
+    "SELECT id FROM orders WHERE qty": "qty is a condition, and of type bigint",
+    "SELECT id FROM orders WHERE SUM(qty) > 1": "aggregates can't stand here. Write them in HAVING",
+    "SELECT id, user AS id FROM orders": "the result has two columns id",
+    'SELECT user AS "a b" FROM orders': "'a b' can't name a field of a Row",
+    "SELECT at FROM orders o JOIN orders p ON o.id = p.id": r"at is ambiguous: write one of o.at, p.at",
+    "SELECT id FROM orders UNION SELECT name FROM users": "type bigint in one query, and of type string in the other",
+    "SELECT id FROM orders UNION SELECT name, city FROM users": "one query has 1 columns, and the other 2",
+    "SELECT id FROM orders EXCEPT ALL SELECT id FROM orders": "EXCEPT ALL is not supported",
+    "SELECT RANK() OVER (ORDER BY id) AS r FROM orders": r"an OVER clause is supported as ROW_NUMBER\(\)",
+    "SELECT ROW_NUMBER() OVER (PARTITION BY user) AS r FROM orders": "needs an ORDER BY",
+    "SELECT TRY_CAST(user AS BIGINT) AS n FROM orders": "a value that can't be cast is an error",
+    "SELECT CAST(user AS INT) AS n FROM orders": "the type INT is not supported: write BIGINT",
+    "SELECT CURRENT_TIMESTAMP AS t FROM orders": "would differ whenever the pipeline runs again",
+    "SELECT SUM(DISTINCT qty) AS s FROM orders": "DISTINCT is supported in COUNT, MIN and MAX",
+    "SELECT at + INTERVAL '1' MONTH AS t FROM orders": "takes",
+    "SELECT id FROM orders WHERE id = 1 OR EXISTS (SELECT 1 FROM users)": "EXISTS stands in WHERE alone",
+    "SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 5 AND 1": "SYMMETRIC is not supported here",
+    "SELECT FLOOR(price, 1) AS f FROM orders": "DECIMALS is not supported here",
+    "SELECT id FROM orders TABLESAMPLE (10 PERCENT)": "not supported here",
+    "SELECT id FROM orders QUALIFY id = 1": "QUALIFY is not supported here",
+    "SELECT DISTINCT ON (user) id FROM orders": "not supported here",
+    "SELECT user, COUNT(*) n FROM orders GROUP BY ROLLUP (user)": "ROLLUP",
+    "SELECT * FROM orders o NATURAL JOIN users u": "not supported here",
+    "INSERT INTO x SELECT id FROM orders": "is no query",
+    "SELECT nope(id) AS n FROM orders": r"there is no function nope; functions=\{…\} of tg.Sql has none",
+    "SELECT id FROM orders WHERE id = :n": "the parameter n has no value",
+    "SELECT 1 AS one": "the query has no FROM",
+    "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(id), INTERVAL '1' MINUTE)) "
+    "GROUP BY window_start": r"DESCRIPTOR\(id\) has to be a timestamp, and the column is of type bigint",
+    "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at)))": "TUMBLE has 0 intervals: write TUMBLE",
+    "SELECT COUNT(*) n FROM TABLE(HOP(TABLE orders DESCRIPTOR(at)))": ", is missing in HOP",
+    "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MONTH))": "the unit of an interval",
+    "SELECT COUNT(*) n FROM TABLE(SESSION(TABLE orders PARTITION BY user, DESCRIPTOR(at), INTERVAL '1' MINUTE)) "
+    "GROUP BY window_start, window_end": "SESSION has PARTITION BY user, so its rows are grouped by that",
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_query_is_refused_with_a_message_that_says_what_to_write(query: str) -> None:
+    with pytest.raises(tg.BuildError, match=re.compile(REFUSED[query], re.DOTALL)):
+        answer(query)
+
+
+def test_the_message_names_the_step_and_the_line_of_the_author() -> None:
+    with pytest.raises(tg.BuildError, match=r"in step 'top', applied at .*test_refusals.py:\d+"):
+        shop() | tg.Sql("SELECT usr FROM orders", name="top")
+
+
+def test_a_parameter_that_the_query_lacks_is_refused() -> None:
+    with pytest.raises(tg.BuildError, match="the query has no parameter :n"):
+        answer("SELECT id FROM orders", params={"n": 1})
+
+
+def test_a_table_without_fields_is_refused() -> None:
+    with pytest.raises(tg.BuildError, match="the table words has no columns: its elements don't declare fields"):
+        {"words": tg.Pipeline() | tg.Create(["a"])} | tg.Sql("SELECT * FROM words")
+
+
+def test_something_else_than_text_is_refused() -> None:
+    with pytest.raises(tg.BuildError, match=r"tg\.Sql takes the text of a query, or an Ibis expression, not 7"):
+        tg.Sql(7)
+
+
+def test_without_sqlglot_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sqlglot", None)
+    with pytest.raises(tg.BuildError, match=r"SQL needs the package sqlglot: pip install 'tidegate\[sql\]'"):
+        answer("SELECT id FROM orders")
+
+
+def test_sqlglot_is_imported_by_the_first_query_only() -> None:
+    import subprocess
+
+    script = "import sys, tidegate as tg; tg.Sql; print([m for m in sys.modules if 'sqlglot' in m])"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stdout == "[]\n"

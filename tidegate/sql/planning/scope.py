@@ -1,0 +1,155 @@
+"""Scopes: what a name in a query stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import ColumnType, Field, Schema
+from tidegate.sdk.errors import BuildError, SqlError
+from tidegate.sdk.relational.binding import Input, bound, is_aggregate
+from tidegate.sdk.relational.expressions import Column, Tree, column_names, walk
+from tidegate.sql.steps.relation import Named, Scalar
+from tidegate.sql.syntax.expressions import tree_of
+from tidegate.sql.syntax.nodes import shown
+from tidegate.sql.syntax.text import SqlText
+
+OUTER: Final = "outer."
+"""How the names of columns begin in an expression that stand for a column of the query around."""
+
+
+@dataclass(slots=True)
+class Scope:
+    """What the names in the expressions of a query stand for; the implementation of `expressions.Names`.
+
+    `types` has the fields of the rows. Queries used as values are planned by `plan_scalar` when they are met, and
+    gathered in `scalars`.
+    """
+
+    source: SqlText
+    columns: Sequence[Named]
+    types: dict[str, Field]
+    parameters: Mapping[str, Any]
+    used: set[str]
+    plan_scalar: Callable[[Any, Scope], Scalar]
+    user_function: Callable[[Scope, Any, str, tuple[Tree, ...]], Tree]
+    outer: Scope | None = None
+    scalars: list[Scalar] = field(default_factory=list)
+
+    def column(self, node: Any) -> Tree:
+        """The column that a node names, here or in the query around."""
+        found = self.named(node)
+        if found is not None:
+            return Column(found.field)
+        if self.outer is not None:
+            outside = self.outer.column(node)
+            if isinstance(outside, Column) and not outside.name.startswith(OUTER):
+                name = f"{OUTER}{outside.name}"
+                self.types[name] = replace(self.outer.types[outside.name], name=name)
+                return Column(name)
+            raise self.source.refusal(f"{shown(node)} is a column of a query further out than the one around", node)
+        raise self.source.refusal(self._unknown(node), node)
+
+    def named(self, node: Any) -> Named | None:
+        """The column of this query that a node names; None if there is none."""
+        table, name = node.table, node.name
+        found = [each for each in self.columns if _same(each.name, name) and (not table or _same(each.table, table))]
+        exact = [each for each in found if each.name == name]
+        found = exact or found
+        if len(found) > 1:
+            places = ", ".join(f"{each.table}.{each.name}" for each in found)
+            raise self.source.refusal(f"{name} is ambiguous: write one of {places}", node)
+        return found[0] if found else None
+
+    def parameter(self, node: Any, name: str) -> Any:
+        """The value of a parameter."""
+        if name not in self.parameters:
+            known = ", ".join(self.parameters) or "none"
+            raise self.source.refusal(f"the parameter {name} has no value: params has {known}", node)
+        self.used.add(name)
+        return self.parameters[name]
+
+    def query(self, node: Any) -> Tree:
+        """The value of a query that has one."""
+        scalar = self.plan_scalar(node, self)
+        self.scalars.append(scalar)
+        self.types[scalar.field] = scalar.type
+        return Column(scalar.field)
+
+    def call(self, node: Any, name: str, arguments: tuple[Tree, ...]) -> Tree:
+        """The value of one of the author's functions."""
+        return self.user_function(self, node, name, arguments)
+
+    def type_of(self, tree: Tree) -> ColumnType:
+        """The type of a tree's value."""
+        return bound(tree, self.input).type
+
+    @property
+    def input(self) -> Input:
+        """The types of the columns, for binding."""
+        return Input(Schema(tuple(self.types.values())))
+
+    def tree(self, node: Any) -> Tree:
+        """The tree of a node, checked, and without aggregates. Raises SqlError that points to the part refused."""
+        tree = tree_of(node, self)
+        for each in walk(tree):
+            if is_aggregate(each):
+                raise self.source.refusal(f"{shown(node)}: aggregates can't stand here. Write them in HAVING", node)
+        return self.checked(node, tree)
+
+    def checked(self, node: Any, tree: Tree) -> Tree:
+        """The tree with types; SqlError, pointing to the smallest part of the node that is refused."""
+        try:
+            return bound(tree, self.input)
+        except SqlError:
+            raise
+        except BuildError as error:
+            raise self.source.refusal(_in_sql(str(error)), self._refused_part(node)) from None
+
+    def _refused_part(self, node: Any) -> Any:
+        from sqlglot import exp
+
+        for inner in node.iter_expressions():
+            if isinstance(inner, exp.Query):
+                continue
+            try:
+                bound(tree_of(inner, self), self.input)
+            except SqlError:
+                continue  # no expression by itself, such as a unit of time
+            except BuildError:
+                return self._refused_part(inner)
+        return node
+
+    def _unknown(self, node: Any) -> str:
+        from tidegate.sdk.user_code.keywords import near
+
+        tables = list(dict.fromkeys(each.table for each in self.columns))
+        if node.table and not any(_same(each, node.table) for each in tables):
+            return f"there is no table {node.table} in this query; it has {', '.join(tables) or 'none'}"
+        names = list(
+            dict.fromkeys(each.name for each in self.columns if not node.table or _same(each.table, node.table))
+        )
+        meant = near(node.name, names)
+        return f"there is no column {node.name}; there are {', '.join(names) or 'none'}" + (
+            f". Did you mean {meant}?" if meant else ""
+        )
+
+
+def _in_sql(message: str) -> str:
+    """A message of binding in words of SQL."""
+    return message.replace(". To convert a value, write .cast(...)", ". To convert a value, write CAST(… AS …)")
+
+
+def _same(one: str, two: str) -> bool:
+    return one.lower() == two.lower()
+
+
+def fields_of(trees: Sequence[Tree]) -> dict[str, None]:
+    """The fields that trees read, each once."""
+    return {name: None for tree in trees for name in column_names(tree)}
+
+
+def outer_fields(tree: Tree) -> list[str]:
+    """The fields of the query around that a tree reads."""
+    return [name for name in column_names(tree) if name.startswith(OUTER)]

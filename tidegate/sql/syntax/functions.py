@@ -1,0 +1,172 @@
+"""Binding of functions and aggregates to trees of expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import BIGINT, BOOLEAN, VOID
+from tidegate.sdk.relational.expressions import Case, Literal, Tree
+from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
+from tidegate.sql.syntax.nodes import read, shown
+
+_FUNCTIONS: Final = {
+    "Abs": "abs",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Sqrt": "sqrt",
+    "Exp": "exp",
+    "Ln": "ln",
+    "IsNan": "is_nan",
+    "Length": "length",
+    "Upper": "upper",
+    "Lower": "lower",
+    "Reverse": "reverse",
+    "Year": "year",
+    "Quarter": "quarter",
+    "Month": "month",
+    "Day": "day",
+    "DayOfMonth": "day",
+    "DayOfWeek": "day_of_week",
+    "DayOfYear": "day_of_year",
+    "Hour": "hour",
+    "Minute": "minute",
+    "Second": "second",
+}
+
+
+@reads(*_FUNCTIONS, args="this")
+def _function(node: Any, names: Names) -> Tree:
+    return call(_FUNCTIONS[type(node).__name__], tree_of(node.this, names))
+
+
+_OF_TWO: Final = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contains": "contains"}
+
+
+@reads(*_OF_TWO, args="this expression")
+def _of_two(node: Any, names: Names) -> Tree:
+    return call(_OF_TWO[type(node).__name__], tree_of(node.this, names), tree_of(node.expression, names))
+
+
+@reads("StrPosition", args="this substr")
+def _position(node: Any, names: Names) -> Tree:
+    return call("position", tree_of(node.this, names), tree_of(node.args["substr"], names))
+
+
+@reads("Round", args="this decimals")
+def _round(node: Any, names: Names) -> Tree:
+    digits = node.args.get("decimals")
+    return call("round", tree_of(node.this, names), Literal(0, BIGINT) if digits is None else tree_of(digits, names))
+
+
+@reads("Coalesce", "Greatest", "Least", args="this expressions")
+def _of_many(node: Any, names: Names) -> Tree:
+    return call(
+        type(node).__name__.lower(), tree_of(node.this, names), *[tree_of(each, names) for each in node.expressions]
+    )
+
+
+@reads("Concat", args="expressions safe")
+def _concat(node: Any, names: Names) -> Tree:
+    return call("concat", *[tree_of(each, names) for each in node.expressions])
+
+
+@reads("DPipe", args="this expression safe")
+def _concat_operator(node: Any, names: Names) -> Tree:
+    return call("concat", tree_of(node.this, names), tree_of(node.expression, names))
+
+
+@reads("Substring", args="this start length")
+def _substring(node: Any, names: Names) -> Tree:
+    length = node.args.get("length")
+    return call(
+        "substring",
+        tree_of(node.this, names),
+        tree_of(node.args["start"], names),
+        Literal(2**31 - 1, BIGINT) if length is None else tree_of(length, names),
+    )
+
+
+@reads("Trim", args="this position")
+def _trim(node: Any, names: Names) -> Tree:
+    side = str(node.args.get("position") or "BOTH").upper()
+    return call({"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim"), tree_of(node.this, names))
+
+
+@reads("Replace", args="this expression replacement")
+def _replace(node: Any, names: Names) -> Tree:
+    parts = (node.this, node.expression, node.args.get("replacement"))
+    if parts[2] is None:
+        raise names.source.refusal("REPLACE takes a string, what to replace in it, and the replacement", node)
+    return call("replace", *[tree_of(each, names) for each in parts])
+
+
+@reads("Anonymous", args="this expressions")
+def _anonymous(node: Any, names: Names) -> Tree:
+    return names.call(node, str(node.this), tuple(tree_of(each, names) for each in node.expressions))
+
+
+# -- aggregates
+
+_AGGREGATES: Final = {
+    "Sum": "sum",
+    "Avg": "avg",
+    "Min": "min",
+    "Max": "max",
+    "LogicalAnd": "bool_and",
+    "LogicalOr": "bool_or",
+}
+
+
+@reads("Count", args="this big_int")
+def _count(node: Any, names: Names) -> Tree:
+    return _aggregate(node, names, None)
+
+
+@reads(*_AGGREGATES, args="this")
+def _aggregated(node: Any, names: Names) -> Tree:
+    return _aggregate(node, names, None)
+
+
+@reads("CountIf")
+def _count_if(node: Any, names: Names) -> Tree:
+    return call("count", Case(((tree_of(node.this, names), Literal(True, BOOLEAN)),), Literal(None, VOID)))
+
+
+@reads("Filter", args="this expression")
+def _filtered(node: Any, names: Names) -> Tree:
+    HANDLERS.function(node.this, names.source)  # checks the arguments
+    if type(node.this).__name__ not in ("Count", *_AGGREGATES):
+        raise names.source.refusal(f"{shown(node.this)} takes no FILTER: it is no aggregate", node)
+    condition = read(node.expression, "Where", "this", names.source).this
+    return _aggregate(node.this, names, tree_of(condition, names))
+
+
+def _aggregate(node: Any, names: Names, condition: Tree | None) -> Tree:
+    """An aggregate over the rows for which a condition is true."""
+    kind, argument = type(node).__name__, node.args.get("this")
+    if argument is None or type(argument).__name__ == "Star":
+        if kind != "Count":
+            raise names.source.refusal(f"{shown(node)} needs a column", node)
+        return call("count") if condition is None else call("count", _where(condition, Literal(True, BOOLEAN)))
+    operation = "count" if kind == "Count" else _AGGREGATES[kind]
+    if type(argument).__name__ == "Distinct":
+        read(argument, "Distinct", "expressions", names.source)
+        argument = _only(argument.expressions, node, names)
+        if operation == "count":
+            operation = "count_distinct"
+        elif operation not in ("min", "max", "bool_and", "bool_or"):
+            message = f"{shown(node)}: DISTINCT is supported in COUNT, MIN and MAX. Aggregate a SELECT DISTINCT"
+            raise names.source.refusal(message, node)
+    value = tree_of(argument, names)
+    return call(operation, value if condition is None else _where(condition, value))
+
+
+def _where(condition: Tree, value: Tree) -> Tree:
+    return Case(((condition, value),), Literal(None, VOID))
+
+
+def _only(nodes: Sequence[Any], node: Any, names: Names) -> Any:
+    if len(nodes) != 1:
+        raise names.source.refusal(f"{shown(node)}: DISTINCT takes one column", node)
+    return nodes[0]

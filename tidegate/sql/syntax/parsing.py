@@ -1,0 +1,82 @@
+"""Parsing: from the text of statements to sqlglot's syntax trees, by the pure and by the compiled sqlglot alike.
+
+Window table functions, `TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE))`, aren't in sqlglot's grammar.
+They are cut out of the tokens before parsing and replaced by names, so that no dialect needs to be subclassed, which
+the compiled sqlglot doesn't allow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.sdk.errors import BuildError
+from tidegate.sql.syntax.table_functions import TableFunction, cut_out
+from tidegate.sql.syntax.text import SqlText
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A statement as a tree of sqlglot, with the table functions that names in it stand for."""
+
+    source: SqlText
+    tree: Any
+    functions: Mapping[str, TableFunction] = field(default_factory=dict)
+
+
+_QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|`([^`\"]*)`", re.DOTALL)
+
+
+def parsed(text: str) -> list[Parsed]:
+    """The statements of a text. Raises SqlError where it is no SQL, and BuildError without sqlglot."""
+    source = SqlText(text)
+    sqlglot = _sqlglot()
+    from sqlglot.dialects.dialect import Dialect
+
+    dialect = Dialect.get_or_raise(None)
+    # Names in backticks, as Flink and Spark write them, take the same room as names in double quotes.
+    quoted = _QUOTED.sub(lambda found: found[0] if found[1] is None else f'"{found[1]}"', text)
+    try:
+        tokens = dialect.tokenize(quoted)
+    except sqlglot.errors.TokenError as error:
+        raise SqlText(text).error(f"the text can't be divided into words of SQL: {_first_line(error)}", None) from None
+    tokens, functions = cut_out(tokens, source)
+    try:
+        trees = dialect.parser().parse(tokens, quoted)
+    except sqlglot.errors.ParseError as error:
+        raise _parse_error(error, source) from None
+    return [Parsed(source, tree, functions) for tree in trees if tree is not None]
+
+
+def only_query(text: str) -> Parsed:
+    """The one statement of a text, which has to be a query."""
+    statements = parsed(text)
+    if len(statements) != 1:
+        raise BuildError(f"tg.Sql takes one query, and the text has {len(statements) or 'no'} statements")
+    return statements[0]
+
+
+def _sqlglot() -> Any:
+    try:
+        import sqlglot
+        import sqlglot.errors
+    except ImportError:
+        raise BuildError("SQL needs the package sqlglot: pip install 'tidegate[sql]'") from None
+    return sqlglot
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else "it is not closed"
+
+
+def _parse_error(error: Any, source: SqlText) -> Exception:
+    found = error.errors[0] if error.errors else {}
+    message = str(found.get("description") or _first_line(error)).rstrip(". ")
+    line, column, word = found.get("line"), found.get("col"), found.get("highlight") or ""
+    if not line or not column:
+        return source.error(f"this is no SQL: {message}", None)
+    begin = sum(len(each) + 1 for each in source.text.split("\n")[: line - 1])
+    # sqlglot gives the column of the last character of the word.
+    return source.error(f"this is no SQL: {message}", max(begin + column - max(len(word), 1), 0))

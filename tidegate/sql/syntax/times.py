@@ -1,0 +1,154 @@
+"""Binding of casts, dates, times and intervals to trees of expressions."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, ColumnType
+from tidegate.sdk.relational.expressions import Cast, Literal, Tree
+from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
+from tidegate.sql.syntax.nodes import read, shown
+from tidegate.sql.syntax.table_functions import UNITS
+from tidegate.sql.syntax.text import SqlText
+
+_TYPES: Final[dict[str, ColumnType]] = {
+    "BOOLEAN": BOOLEAN,
+    "BIGINT": BIGINT,
+    "DOUBLE": DOUBLE,
+    "VARCHAR": STRING,
+    "TEXT": STRING,
+    "DATE": DATE,
+    "TIMESTAMP": TIMESTAMP,
+    "TIMESTAMPTZ": TIMESTAMP,
+    "TIMESTAMPLTZ": TIMESTAMP,
+}
+
+
+def type_of(node: Any, source: SqlText) -> ColumnType:
+    """The type that a node names, `BIGINT` or `VARCHAR`. Raises SqlError for one that columns don't have."""
+    read(node, "DataType", "this expressions", source)
+    name = str(getattr(node.this, "name", node.this))
+    found = _TYPES.get(name)
+    if found is None:
+        advice = {"INT": "write BIGINT", "SMALLINT": "write BIGINT", "TINYINT": "write BIGINT"}.get(
+            name, "write DOUBLE" if name in ("FLOAT", "DECIMAL") else f"the types are {', '.join(_TYPES)}"
+        )
+        raise source.refusal(f"the type {shown(node)} is not supported: {advice}", node)
+    if node.expressions:
+        raise source.refusal(f"the type {shown(node)} is not supported: write {str(found).upper()}", node)
+    return found
+
+
+@reads("Cast", args="this to")
+def _cast(node: Any, names: Names) -> Tree:
+    to = type_of(node.args["to"], names.source)
+    operand = tree_of(node.this, names)
+    match operand:
+        case Literal(value=str(text)) if to in (DATE, TIMESTAMP):
+            return _instant(text, to, node, names)
+    return Cast(operand, to)
+
+
+def _instant(text: str, type: ColumnType, node: Any, names: Names) -> Literal:
+    try:
+        if type == DATE:
+            return Literal(datetime.date.fromisoformat(text.strip()), DATE)
+        found = datetime.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise names.source.refusal(f"{text!r} is no {type}: {error}", node) from None
+    aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+    return Literal(aware.astimezone(datetime.UTC), TIMESTAMP)
+
+
+def is_interval(node: Any) -> bool:
+    return type(node).__name__ == "Interval"
+
+
+@reads("Interval", args="this unit")
+def _interval(node: Any, names: Names) -> Tree:
+    number, unit = _amount(node, names)
+    if unit not in UNITS:
+        message = f"{shown(node)}: months and years differ in length, so they can only be added to a date"
+        raise names.source.refusal(message, node)
+    return Literal(datetime.timedelta(microseconds=round(number * UNITS[unit])), INTERVAL)
+
+
+_MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+
+
+def _amount(node: Any, names: Names) -> tuple[float, str]:
+    """The number and unit of an interval."""
+    HANDLERS.function(node, names.source)  # checks the arguments
+    unit = str(getattr(node.args.get("unit"), "name", "")).upper().removesuffix("S")
+    value = tree_of(node.this, names)
+    if isinstance(value, Literal) and isinstance(value.value, (int, float)):
+        number = float(value.value)
+    else:
+        try:
+            number = float(str(value.value)) if isinstance(value, Literal) else float("nan")
+        except ValueError:
+            number = float("nan")
+    if number != number or unit not in (*UNITS, *_MONTHS):
+        raise names.source.refusal(f"{shown(node)} is no interval: write INTERVAL '10' MINUTES", node)
+    return number, unit
+
+
+def shifted(value: Tree, interval: Any, sign: int, names: Names) -> Tree:
+    """A date or timestamp, moved by an interval."""
+    number, unit = _amount(interval, names)
+    is_date = names.type_of(value) == DATE
+    days = {"DAY": 1, "WEEK": 7}.get(unit)
+    if unit in _MONTHS or (days and is_date):
+        count = number * _MONTHS.get(unit, days or 0) * sign
+        if count != int(count):
+            raise names.source.refusal(f"{shown(interval)} is no whole number", interval)
+        if isinstance(value, Literal) and isinstance(value.value, datetime.date):
+            return _moved(value, int(count), unit in _MONTHS)
+        return call("add_months" if unit in _MONTHS else "add_days", value, Literal(int(count), BIGINT))
+    return call("add" if sign > 0 else "subtract", value, tree_of(interval, names))
+
+
+def _moved(value: Literal, count: int, months: bool) -> Tree:
+    """A constant date, moved by months or days."""
+    given = value.value
+    if type(given) is not datetime.date:
+        return call("add_months" if months else "add_days", value, Literal(count, BIGINT))
+    if not months:
+        return Literal(given + datetime.timedelta(days=count), DATE)
+    year, month = divmod(given.year * 12 + given.month - 1 + count, 12)
+    for day in range(given.day, 27, -1):
+        try:
+            return Literal(datetime.date(year, month + 1, day), DATE)
+        except ValueError:
+            continue
+    return Literal(datetime.date(year, month + 1, given.day), DATE)
+
+
+_PARTS: Final = {
+    "YEAR": "year",
+    "QUARTER": "quarter",
+    "MONTH": "month",
+    "DAY": "day",
+    "DAYOFWEEK": "day_of_week",
+    "DOW": "day_of_week",
+    "DAYOFYEAR": "day_of_year",
+    "DOY": "day_of_year",
+    "HOUR": "hour",
+    "MINUTE": "minute",
+    "SECOND": "second",
+}
+
+
+@reads("Extract", args="this expression")
+def _extract(node: Any, names: Names) -> Tree:
+    part = str(getattr(node.this, "name", node.this)).upper()
+    if part not in _PARTS:
+        raise names.source.refusal(f"EXTRACT takes one of {', '.join(_PARTS)}, not {part}", node)
+    return call(_PARTS[part], tree_of(node.expression, names))
+
+
+@reads("TimestampTrunc", "DateTrunc", args="this unit")
+def _truncated(node: Any, names: Names) -> Tree:
+    unit = str(getattr(node.args["unit"], "name", "")).lower()
+    return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))
