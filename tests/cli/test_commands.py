@@ -460,7 +460,7 @@ def test_help_without_a_target_is_that_of_the_command() -> None:
         ("dot", 'digraph "points" {'),
         ("svg", "<svg xmlns="),
         ("html", "<!doctype html>"),
-        ("json", '{\n  "version": 2,\n  "name": "points",'),
+        ("json", '{\n  "version": 3,\n  "name": "points",'),
     ],
 )
 def test_graph_draws_in_every_format(form: str, start: str) -> None:
@@ -548,10 +548,10 @@ def test_a_damaged_compiled_pipeline_is_misuse_and_the_place_is_named(folder: Pa
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: pipeline.json ends in the middle, at line ")
-    (folder / "pipeline.json").write_text(text.replace('"version": 2', '"version": 9', 1))
+    (folder / "pipeline.json").write_text(text.replace('"version": 3', '"version": 9', 1))
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: pipeline.json has format version 9, but this Tidegate reads versions 1 to 2")
+    assert done.stderr.startswith("error: pipeline.json has format version 9, but this Tidegate reads versions 1 to 3")
 
 
 def explain_changed(folder: Path, change: Callable[[bytes], bytes]) -> Result:
@@ -569,7 +569,7 @@ def explain_changed(folder: Path, change: Callable[[bytes], bytes]) -> Result:
         (lambda data: data.decode().encode("utf-16"), "begins with a byte order mark of UTF-16"),
         (lambda data: data.replace(b'"points"', rb'"\ud800"', 1), "contains text that is not Unicode"),
         (
-            lambda data: data.replace(b'"version": 2', b'"version": ' + b"1" * 5000, 1),
+            lambda data: data.replace(b'"version": 3', b'"version": ' + b"1" * 5000, 1),
             "can't be read: Exceeds the limit",
         ),
         (lambda data: data.replace(b'"false"', b'"fal', 1).replace(b'"fal', b'"fal"', 1), "'bad' is not JSON: 'fal'"),

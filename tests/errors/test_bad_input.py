@@ -121,9 +121,9 @@ def test_a_truncated_pipeline_is_refused(compiled: Path) -> None:
 
 
 def test_a_pipeline_of_another_version_is_refused(compiled: Path) -> None:
-    compiled.write_text(compiled.read_text().replace('"version": 2,', '"version": 9,', 1))
+    compiled.write_text(compiled.read_text().replace('"version": 3,', '"version": 9,', 1))
     assert refused() == (
-        "error: pipeline.json has format version 9, but this Tidegate reads versions 1 to 2: "
+        "error: pipeline.json has format version 9, but this Tidegate reads versions 1 to 3: "
         "compile the pipeline again with the Tidegate that runs it\n"
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate.io import compression as _compression
@@ -24,6 +24,7 @@ from tidegate.io.file_source.opened import FilePart
 from tidegate.io.file_source.reader import FileParts, FileReader
 from tidegate.io.file_source.record_files import RecordFiles, packed, total_cost
 from tidegate.io.first_contact import check_readable
+from tidegate.io.records.column_types import schema_of_records
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import RecordSchema
@@ -31,6 +32,8 @@ from tidegate.io.records.types import unify
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split, SplitEnumerator
+from tidegate.sdk.data.columns import Schema
+from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.errors import BuildError, ReadError
 
 MIN_SPLIT_SIZE: Final = 16 << 20
@@ -51,10 +54,12 @@ class FileSource(Source[Any]):
     min_split_size: int = MIN_SPLIT_SIZE
     follow: Follow | None = None
     storage_options: StorageOptions | None = None
+    _schema: Schema | None = field(default=None, init=False, repr=False, compare=False)
+    """The columns of rows and dicts, once `check` has seen them. Not pickled: only the author's side asks for it."""
 
     def __getstate__(self) -> list[Any]:
-        """The fields to pickle."""
-        return moved.get_fields(self, 7)
+        """The fields to pickle, without what `check` has seen."""
+        return moved.get_fields(replace(self), 7)
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         """Restore a pickled source, also one that was stored before sources had all of today's fields."""
@@ -70,9 +75,13 @@ class FileSource(Source[Any]):
 
     @property
     def element_type(self) -> Any:
-        if self.selection.bad_records == "dead_letter":
-            return Any
-        return self.selection.shape.element_type
+        return Any if self.selection.bad_records == "dead_letter" else self.good_type
+
+    @property
+    def good_type(self) -> Any:
+        """The type of the elements that are no dead letters: with the columns of the files, if they are known."""
+        hint = self.selection.shape.element_type
+        return hint if self._schema is None else with_schema(hint, self._schema)
 
     @property
     def forks_safely(self) -> bool:  # type: ignore[override]
@@ -163,7 +172,10 @@ class FileSource(Source[Any]):
             if self.selection.names is None:
                 self.selection.shape.check_names(found.names, record_files.url(part))
             with record_files.open(part) as file:
-                Reading(self.selection, found, file.url).project(file, found, may_lack=self.format.may_lack)
+                reading = Reading(self.selection, found, file.url)
+                projection = reading.project(file, found, may_lack=self.format.may_lack)
+            if self.selection.shape.kind in ("row", "dict"):
+                object.__setattr__(self, "_schema", schema_of_records(projection.columns))
         except ReadError as error:
             if self.selection.bad_records == "fail":
                 raise BuildError(f"{self.of}: {error}") from error

@@ -18,8 +18,8 @@ from tidegate.sdk.time import MIN_TIMESTAMP, TimestampLike
 def good_and_bad(records: PCollection[Any], good_type: Any, step: str) -> Any:
     """The pair `(good, bad)` of what the reader of the step `step` has emitted."""
     outputs = records | "Divide" >> ParDo(_Divide()).with_outputs("bad", main="good")
-    outputs.good.element_type = good_type
-    outputs.bad.element_type = BadRecord
+    records.pipeline.retype(outputs.good, good_type)
+    records.pipeline.retype(outputs.bad, BadRecord)
     return Handled.of(outputs.good, outputs.bad, step)
 
 

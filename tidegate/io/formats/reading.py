@@ -45,7 +45,11 @@ class ReadRecords(PTransform[Pipeline, Any]):
         records = input | self.read
         if self.selection.bad_records == "fail":
             return records
-        return good_and_bad(records, self.selection.shape.element_type, input.step)
+        return good_and_bad(records, self.good_type(), input.step)
+
+    def good_type(self) -> Any:
+        """The type of the elements that are no dead letters, once the source has been checked."""
+        return self.selection.shape.element_type
 
 
 class ReadFromFiles(ReadRecords):
@@ -62,6 +66,10 @@ class ReadFromFiles(ReadRecords):
         of = type(self).__name__
         source = source_of(of, paths_of(path, of), format, compression, options)
         super().__init__(source, source.selection, options, name)
+        self.files = source
+
+    def good_type(self) -> Any:
+        return self.files.good_type
 
 
 class ReadFromParquet(ReadFromFiles):

@@ -38,11 +38,6 @@ class Selection:
             return self.columns
         return self.schema.names if self.schema is not None else None
 
-    @property
-    def as_they_are(self) -> bool:
-        """Whether elements are dicts with all fields of each record."""
-        return self.shape.kind == "dict" and self.schema is None and self.columns is None
-
 
 def selection_of(
     of: str,

@@ -1,0 +1,51 @@
+"""The columns of files are the schema of rows and dicts, so that expressions know them."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import tidegate as tg
+
+TEXT = "user,price,qty,at\nada,1.5,3,2024-01-01T00:00:00Z\nmax,,2,2024-01-01T00:00:10Z\n"
+
+
+@pytest.mark.parametrize("as_", [tg.Row, dict])
+def test_the_columns_of_a_csv_file_are_those_of_its_records(tmp_path: Path, as_: Any) -> None:
+    (tmp_path / "orders.csv").write_text(TEXT)
+    orders = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "*.csv", as_=as_)
+    assert str(orders.schema) == "user string, price double, qty bigint, at timestamp"
+    rows = orders | tg.Filter(tg.col("price") > 1) | tg.Select("user", year=tg.fn.year("at"))
+    assert rows.collect() == [("ada", 2024)]
+    with pytest.raises(tg.BuildError, match="no column 'cost'; it has user, price, qty, at"):
+        orders | tg.Filter(tg.col("cost") > 1)
+
+
+def test_the_columns_of_a_parquet_file_are_those_of_its_records_but_not_of_dead_letters(tmp_path: Path) -> None:
+    struct = pa.struct([pa.field("a", pa.int8(), nullable=False), ("b", pa.list_(pa.string()))])
+    columns = {
+        "i": pa.array([1], pa.uint32()),
+        "d": pa.array([Decimal("1.20")]),
+        "s": pa.array(["x"]).dictionary_encode(),
+        "m": pa.array([[("k", 1.5)]], pa.map_(pa.string(), pa.float32())),
+        "r": pa.array([{"a": 1, "b": []}], struct),
+        "t": pa.array([1], pa.time64("us")),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    good, bad = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "a.parquet", bad_records="dead_letter")
+    nested = "m map<string,double>, r struct<a:bigint not null,b:array<string>>"
+    assert str(good.schema) == f"i bigint, d decimal(3,2), s string, {nested}, t unknown"
+    assert good.pipeline.portable().collection(good.id).schema == good.schema
+    assert "reason" in bad.schema.names
+
+
+def test_declared_columns_are_the_schema(tmp_path: Path) -> None:
+    (tmp_path / "orders.csv").write_text(TEXT)
+    declared = {"user": str, "qty": float | None}
+    orders = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "orders.csv", schema=declared, columns=["qty", "user"])
+    assert str(orders.schema) == "qty double, user string not null"
