@@ -122,6 +122,12 @@ class Operator:
         """The input watermark has advanced to `micros`; it never goes back."""
         return iter(())
 
+    def on_idle(self) -> None:
+        """The step's inputs have become idle, so that from now on the watermark downstream may be ahead of this step's.
+
+        Also called after `restore`, since it may have been ahead before. A bundle has ended.
+        """
+
     def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
         """The watermark of a side input's collection has advanced to `micros`."""
         return iter(())

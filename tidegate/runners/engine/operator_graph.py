@@ -50,6 +50,7 @@ class _Node:
         self.clock = MIN_MICROS
         self.side_watermarks: dict[str, int] = {}
         self.ended = False
+        self.idle = False
         self.min_watermark = MinWatermark()
 
     @property
@@ -288,6 +289,7 @@ class Graph:
             status = statuses.get(node.name, CollectionStatus())
             node.watermark = node.min_watermark.watermark = status.watermark
             node.ended = status.ended
+            node.operator.on_idle()
             self._mark_dirty(node)
             self._update_outputs(node, idle=False)
 
@@ -317,8 +319,12 @@ class Graph:
             watermark = max(status.watermark, node.watermark)
             ended = status.ended and all(self._statuses[part].ended for parts in node.sides.values() for part in parts)
             advances = watermark > node.watermark or operator.paused
-            if advances or ended:
+            becomes_idle = status.idle and not node.idle
+            node.idle = status.idle
+            if advances or ended or becomes_idle:
                 yield from self._emitting(operator.finish_bundle())
+            if becomes_idle:
+                operator.on_idle()
             if advances:
                 node.watermark = watermark
                 yield from self._emitting(operator.on_watermark(watermark))

@@ -92,6 +92,9 @@ class Watcher(Operator):
         if micros < MAX_MICROS:  # then the end of input follows, which may fire
             self._tracker.expire(self._now())
 
+    def on_idle(self) -> None:
+        self._inner.on_idle()
+
     def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
         return self._seen(self._inner.on_side_watermark(collection, micros))
 

@@ -25,7 +25,7 @@ from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
-from tidegate.sdk.data.block import Block, Pairs, Same
+from tidegate.sdk.data.block import Block, Pairs, PanesColumn, Same
 from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.data.panes import PaneInfo, Timing
 from tidegate.sdk.errors import KeyEncodingError
@@ -267,7 +267,11 @@ class Grouping:
             entries: Iterable[Sequence[Any]] | None = self._unchanged_results(table, size)
             for values in map(self._results, chunks(table, size)) if entries is None else entries:
                 self.context.count(self.label, "elements_out", len(values))
-                yield self.main, Block(values, timestamp, Same((window,)), ONLY_PANE)
+                yield self.main, Block(values, timestamp, Same((window,)), self._panes(table, values))
+
+    def _panes(self, table: dict[Any, Any], values: Sequence[Any]) -> PanesColumn:
+        """The panes of results from this table."""
+        return ONLY_PANE
 
     def _drain_tables(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         """Remove the tables that are to be emitted, and return them by window."""

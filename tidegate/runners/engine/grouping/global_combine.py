@@ -17,6 +17,7 @@ from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block, DerivedFrom, Same
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.windowing.assigners import GlobalWindows
@@ -71,7 +72,10 @@ class GlobalCombine(Operator):
         for window in sorted(self._accumulators, key=window_order):
             result = self._result(self._accumulators.pop(window))
             self.context.count(self.node.label, "elements_out")
-            yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
+            yield self.main, Block([result], window_end(window) - 1, Same((window,)), self._pane(window))
+
+    def _pane(self, window: Any) -> PaneInfo:
+        return ONLY_PANE
 
     def _result(self, accumulator: Any) -> Any:
         if self._trials is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.elementwise.fused_node import Link
@@ -18,6 +18,10 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import window_end
+
+TABLE_PATHS: Final = frozenset({"table", "window_major"})
+"""The paths of groupings whose tables are filled by the loop, which may contain the author's function. Elsewhere it is
+called."""
 
 
 class TableOperator(Operator):
@@ -84,6 +88,7 @@ class WindowTableOperator(KeyedOperator):
         self.grouping.open()
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        block = self.grouping.to_add(block)
         if self.grouping.copies.active:
             self.grouping.copies.copy(self.keys_of(block))
         yield from self._chain.process(block, collection)
@@ -111,6 +116,9 @@ class WindowTableOperator(KeyedOperator):
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         yield from self._chain.on_watermark(micros)
         yield from self.grouping.fire(micros)
+
+    def on_idle(self) -> None:
+        self.grouping.on_idle()
 
     def finish(self) -> Iterator[Emitted]:
         yield from self._chain.finish()

@@ -6,60 +6,37 @@ what is added to it, so that late elements cost the loop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from itertools import compress, groupby, islice
-from operator import itemgetter
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from functools import partial
+from itertools import compress, islice
 from typing import Any, Final
 
+from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import GlobalCombine
+from tidegate.runners.engine.grouping.lateness_gate import LatenessGate
+from tidegate.runners.engine.grouping.partial_results import (
+    AllWindows,
+    CountedTable,
+    UncombinedElements,
+    UncombinedTable,
+    partial_pane,
+    to_merge,
+)
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.copy_on_write import CHUNK, CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, without
 from tidegate.runners.plan import Phase
-from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, PanesColumn, Same, keys_of
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
-from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 MAX_BUNDLE_ENTRIES: Final = 1 << 16
 """How many entries of partial results, over all windows, are buffered until the bundle ends."""
-
-
-class LatenessGate:
-    """Decides which windows are open at the watermark, and counts the elements that are late for all their windows.
-
-    >>> from tidegate.sdk.windowing.window import IntervalWindow
-    >>> gate, first, second = LatenessGate(), IntervalWindow(0, 10), IntervalWindow(5, 15)
-    >>> gate.watermark = 10_000_000
-    >>> gate.open_windows((first, second)) == (second,), gate.open_windows((first,)), gate.take_late()
-    (True, (), 1)
-    """
-
-    __slots__ = ("late", "watermark")
-
-    def __init__(self) -> None:
-        self.watermark = MIN_MICROS
-        self.late = 0
-
-    def is_open(self, window: Any) -> bool:
-        """True until the watermark reaches the end of the window."""
-        return self.watermark < window_end(window)
-
-    def open_windows(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The open ones of an element's windows, which are ascending. Counts the element as late if none is open."""
-        if not windows or self.is_open(windows[0]):
-            return windows
-        still_open = tuple([window for window in windows if self.is_open(window)])
-        if not still_open:
-            self.late += 1
-        return still_open
-
-    def take_late(self) -> int:
-        """How many elements were late since the last call."""
-        late, self.late = self.late, 0
-        return late
 
 
 class _ClosedTable(dict[Any, Any]):
@@ -76,72 +53,6 @@ class _ClosedTable(dict[Any, Any]):
 
     def update(self, elements: Any) -> None:  # type: ignore[override]  # as a Counter: how many there are
         self.gate.late += len(elements)
-
-
-class UncombinedElements:
-    """Elements that a combine before the exchange does not combine: each is an accumulator with all its windows.
-
-    The merge after the exchange may have an earlier watermark, so it decides which elements are late. It counts
-    elements (SEMANTICS, Lateness), which it could not if an accumulator had several, or an element were in several.
-    """
-
-    __slots__ = ("_diverting", "_rows")
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[tuple[Any, ...], Any]] = []
-        self._diverting = False
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, windows: tuple[Any, ...], row: Any) -> None:
-        """Add one element, as the input of the merge."""
-        self._rows.append((windows, row))
-
-    def diverts(self, windows: tuple[Any, ...], gate: LatenessGate) -> bool:
-        """Return whether to leave an element in several windows, which are ascending, uncombined.
-
-        True from the first that may be late until the next `drain`: values of a key and window keep their order.
-        """
-        if not windows:
-            return False
-        self._diverting = self._diverting or not gate.is_open(windows[0])
-        return self._diverting
-
-    def drain(self, size: int) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
-        """Remove all elements, and return them in order: at most `size` at a time, and with the same windows."""
-        drained, self._rows, self._diverting = self._rows, [], False
-        for windows, run in groupby(drained, key=itemgetter(0)):
-            rows = [row for _, row in run]
-            yield from ((windows, rows[at : at + size]) for at in range(0, len(rows), size))
-
-
-class _AllWindows:
-    """The only item of the loop over the windows of an uncombined element: stands for all of them."""
-
-    __slots__ = ("windows",)
-
-    def __init__(self, windows: tuple[Any, ...]) -> None:
-        self.windows = windows
-
-
-class _UncombinedTable(dict[Any, Any]):
-    """The table to which the loop adds an uncombined element. It stays empty, so that each begins an accumulator."""
-
-    __slots__ = ("uncombined", "windows")
-
-    def __init__(self, uncombined: UncombinedElements, windows: tuple[Any, ...]) -> None:
-        super().__init__()
-        self.uncombined = uncombined
-        self.windows = windows
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.uncombined.add(self.windows, (key, value))
-
-    def update(self, elements: Any) -> None:  # type: ignore[override]  # as a Counter
-        for element in elements:
-            hash(element)
-            self.uncombined.add(self.windows, (element, 1))
 
 
 class WindowGrouping(Grouping):
@@ -162,21 +73,34 @@ class WindowGrouping(Grouping):
         return {**super().environment(), "select_windows": self._select_windows}
 
     def table_in(self, window: Any) -> dict[Any, Any]:
-        if type(window) is _AllWindows:
-            return _UncombinedTable(self._uncombined, window.windows)
+        if type(window) is AllWindows:
+            return UncombinedTable(self._uncombined, window.windows)
         table = self.tables.by_window.get(window)
         if table is not None:
             return table
         if not self.gate.is_open(window):
-            return _UncombinedTable(self._uncombined, (window,)) if self.phase == "parts" else self._closed_table
+            return UncombinedTable(self._uncombined, (window,)) if self.phase == "parts" else self._closed_table
         self.next_end = min(self.next_end, window_end(window))
+        if self._uncombined.may_be_behind:
+            counted = self.tables.by_window[window] = CountedTable()
+            return counted
         return self.tables.add(window)
+
+    def on_idle(self) -> None:
+        """The merge may be ahead from now on. All partial results have left before."""
+        self._uncombined.may_be_behind = self.phase == "parts"
+
+    def to_add(self, block: Block) -> Block:
+        """What of a block is to be added: if this is a merge, partial results that are not late."""
+        if self.phase != "merge":
+            return block
+        return to_merge(block, self.gate, lambda pair: (pair[0], self._copied(pair[1])))
 
     def _select_windows(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
         """Those of an element's windows, which are ascending, to which it is added."""
         if self.phase != "parts":
             return self.gate.open_windows(windows)
-        return (_AllWindows(windows),) if self._uncombined.diverts(windows, self.gate) else windows
+        return (AllWindows(windows),) if self._uncombined.diverts(windows, self.gate) else windows
 
     @property
     def full(self) -> bool:
@@ -212,6 +136,11 @@ class WindowGrouping(Grouping):
             self.tables.check_keys([key for key, _ in rows])
             self.context.count(self.label, "elements_out", len(rows))
             yield self.main, Block(self._results(rows), window_end(windows[-1]) - 1, Same(windows), ONLY_PANE)
+
+    def _panes(self, table: dict[Any, Any], values: Sequence[Any]) -> PanesColumn:
+        if type(table) is not CountedTable:
+            return ONLY_PANE
+        return [partial_pane(table.added[key]) for key in keys_of(values)]
 
     def _drain_tables(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         in_parts = self.phase == "parts"
@@ -249,10 +178,18 @@ class WindowedGlobalCombine(GlobalCombine):
         super().__init__(node, phase, context, main)
         self.gate = LatenessGate()
         self._uncombined = UncombinedElements()
+        self._elements: Counter[Any] = Counter()
+        """How many elements each partial result combines."""
         self._any = False
         """True once an element was added, so that no default is emitted when input ends."""
 
+    def on_idle(self) -> None:
+        self._uncombined.may_be_behind = self.phase == "parts"
+
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        if self.phase == "merge":
+            block = to_merge(block, self.gate, partial(copy_accumulator, self.combiner))
+            self.context.count(self.node.label, "dropped_late", self.gate.take_late())
         match block.windows:
             case Same((window,)) if self.gate.is_open(window):
                 self._any = True
@@ -280,6 +217,14 @@ class WindowedGlobalCombine(GlobalCombine):
         super().process(Block(block.values, block.timestamps, Each(combined), block.panes), "")
         for value, windows in compress(zip(block.values, windows_column, strict=True), diverted):
             self._uncombined.add(windows, self._fold_into(self._create(), [value]))
+
+    def _add(self, window: Any, values: Any) -> None:
+        super()._add(window, values)
+        if self.phase == "parts":
+            self._elements[window] += len(values)
+
+    def _pane(self, window: Any) -> PaneInfo:
+        return partial_pane(self._elements.pop(window)) if self.phase == "parts" else ONLY_PANE
 
     def finish_bundle(self) -> Iterator[Emitted]:
         yield from super().finish_bundle()

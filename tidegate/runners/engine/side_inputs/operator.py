@@ -115,6 +115,9 @@ class SideInputOperator(Operator):
         yield from self._advance()
         self._collect()
 
+    def on_idle(self) -> None:
+        self.inner.on_idle()
+
     def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
         """The watermark of the side input of that id (`side_id`) has advanced to `micros`."""
         self.sides[collection].on_watermark(micros)
