@@ -255,6 +255,82 @@ def test_verbose_says_of_each_function_whether_it_is_inlined_or_why_it_is_called
     assert verbose == plain + INLINED
 
 
+COMBINES = """
+import tidegate as tg
+
+class Total(tg.CombineFn):
+    def create_accumulator(self):
+        return 0
+
+    def add_input(self, total, x):
+        return total + x
+
+    def merge_accumulators(self, totals):
+        return sum(totals)
+
+    def extract_output(self, total):
+        return total
+
+class Named(tg.WindowAssigner):
+    def assign(self, timestamp, element):
+        return []
+
+EARLY = tg.AfterWatermark(early=tg.Repeatedly(tg.AfterCount(2)))
+WINDOWS = {
+    "fixed": tg.WindowInto(tg.FixedWindows(60)),
+    "named": tg.WindowInto(Named()),
+    "sessions": tg.WindowInto(tg.Sessions(60)),
+    "early": tg.WindowInto(tg.FixedWindows(60), trigger=EARLY, accumulation=tg.DISCARDING),
+    "lenient": tg.WindowInto(tg.FixedWindows(60), allowed_lateness=60),
+}
+
+def write(read):
+    pipeline = tg.Pipeline(name="combines")
+    numbers = pipeline | read
+    for name, windows in WINDOWS.items():
+        windowed = numbers | f"{name} windows" >> windows
+        pairs = windowed | f"{name} pairs" >> tg.WithKeys(str)
+        made = (
+            pairs | f"{name} by key" >> tg.CombinePerKey(Total()),
+            windowed | f"{name} of elements" >> tg.CombinePerElement(Total()),
+            windowed | f"{name} globally" >> tg.CombineGlobally(Total()).without_defaults(),
+        )
+        for number, each in enumerate(made):
+            each | f"{name} {number}" >> tg.Map(print)
+    return pipeline
+
+def bounded():
+    return write(tg.Create([tg.TimestampedValue(1, 0)]))
+
+def stream():
+    return write(tg.io.GenerateSequence(0))
+"""
+
+
+@pytest.mark.parametrize(
+    ("function", "runner", "paths"),
+    [
+        ("bounded", "direct", {"sessions": "sessions", "early": "general"}),
+        ("bounded", "streaming", {"sessions": "sessions", "early": "general"}),
+        ("stream", "streaming", {"sessions": "live_sessions", "early": "general", "lenient": "general"}),
+    ],
+)
+def test_verbose_says_of_combiners_that_they_are_called_where_the_loop_does_not_contain_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, runner: str, paths: dict[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "combines.py").write_text(COMBINES)
+    text = explained(f"combines.py:{function}", "--verbose", f"--runner={runner}").partition("\nFunctions\n")[2]
+    calls = dict(re.findall(r"^  (\w+ (?:by key|of elements|globally))   (.*)$", text, re.MULTILINE))
+    expected = {}
+    for windows in ("fixed", "named", "sessions", "early", "lenient"):
+        path = paths.get(windows)
+        by_key = f"called: it is a combiner, and its grouping takes the {path} path" if path else "inlined"
+        expected |= {f"{windows} by key": by_key, f"{windows} of elements": by_key}
+        expected[f"{windows} globally"] = "called: it is a combiner without keys"
+    assert calls == expected
+
+
 @pytest.mark.usefixtures("job")
 def test_verbose_says_that_flags_let_all_functions_be_called() -> None:
     for flags, why in (

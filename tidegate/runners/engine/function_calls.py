@@ -9,8 +9,9 @@ from typing import Literal
 from tidegate.runners.engine.elementwise.fused_node import load_link
 from tidegate.runners.engine.grouping.combiners import load_combiner
 from tidegate.runners.engine.grouping.fold_codegen import adding_function
+from tidegate.runners.engine.grouping.operator import TABLE_PATHS
 from tidegate.runners.engine.loops.inlining import Inlining
-from tidegate.runners.plan import Plan
+from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
 from tidegate.sdk.runner import RunOptions
 from tidegate.sdk.user_code.user_fn import UserFn
@@ -29,10 +30,10 @@ class FunctionCall:
 def function_calls(plan: Plan, options: RunOptions, *, load: bool = True) -> Iterator[FunctionCall]:
     """How each function is run, in the order of the plan. Unpickles the functions, unless `load` is False."""
     always = _always_called(options)
-    nodes = {node.label: node for step in plan.steps for node in step.nodes}  # a combine may have two steps
-    for node in nodes.values():
+    nodes = [(node, step) for step in plan.steps if step.phase != "merge" for node in step.nodes]
+    for node, of in nodes:
         if isinstance(node, (ParDo, CombinePerKey)):
-            reason = always or _why_called(node)
+            reason = always or _why_called(node, of)
             if not reason:
                 if not load and node.fn.body is not None:
                     yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
@@ -48,11 +49,15 @@ def _always_called(options: RunOptions) -> str:
     return "--checks all checks every element" if options.inline == "on" and options.checks == "all" else ""
 
 
-def _why_called(node: ParDo | CombinePerKey) -> str:
+def _why_called(node: ParDo | CombinePerKey, step: Step) -> str:
     """Why a function is called, as far as its step says so; "" if it depends on the function."""
     match node:
         case CombinePerKey(params=params) if params:
             return "it is a combiner with extra arguments"
+        case CombinePerKey(key="none"):
+            return "it is a combiner without keys"
+        case CombinePerKey() if step.path not in TABLE_PATHS:
+            return f"it is a combiner, and its grouping takes the {step.path} path"
         case ParDo(calls=calls) if calls is not None:
             return "it is called beside the stream"
     return ""
