@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tidegate.sdk.user_code.body import without_warnings
+
 FUNCTION = "pipeline"
 """The name of the function or Pipeline that a command uses if its target names none."""
 
@@ -39,7 +41,8 @@ class Script:
 
     def __init__(self, text: bytes) -> None:
         try:
-            self._body = ast.parse(text).body
+            with without_warnings():
+                self._body = ast.parse(text).body
         except (SyntaxError, ValueError):
             self._body = []
 

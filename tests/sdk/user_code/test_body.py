@@ -22,6 +22,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
+import tidegate as tg
+from tidegate.cli.scripts import Script
 from tidegate.sdk.user_code import body as module_of_bodies
 from tidegate.sdk.user_code.body import Body, class_around, find_body, proven_node
 from tidegate.sdk.user_code.user_fn import UserFn
@@ -272,6 +274,32 @@ def test_what_python_warns_about_when_it_compiles_a_text_is_not_warned_of_again(
         module_of_bodies._proofs.clear()
         assert proven_node(body, fn) is not None
         assert proven_node(body, fn) is not None
+
+
+WARNED = """
+same = lambda x: x is 1
+
+def matches(x):
+    return "\\d" if x is 1 else None
+"""
+
+
+def test_only_python_warns_of_what_the_author_has_written(tmp_path: Path) -> None:
+    path = tmp_path / "warned.py"
+    path.write_text(WARNED)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        module = imported(path)
+    assert len(caught) == 3
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Script(path.read_bytes())
+        for fn in (module.same, module.matches):
+            assert proven_node(find_body(fn), cloudpickle.loads(cloudpickle.dumps(fn))) is not None  # type: ignore[arg-type]
+        p = tg.Pipeline(options=["--inline=always"])
+        ran = p | tg.Create([1, 2]) | tg.Map(module.matches) | tg.Filter(module.same) | tg.FlatMap(module.same)
+        assert ran.collect() == []
+    assert [str(each.message) for each in caught] == []
 
 
 def test_an_edited_file_gives_no_body(tmp_path: Path) -> None:
