@@ -151,6 +151,23 @@ def test_a_pipeline_without_the_sink_of_pending_output_is_refused() -> None:
         resumed(make_job(without, allow_dropped_state=True), saved, "checkpoint 1")
 
 
+def test_a_step_that_writes_elsewhere_is_refused_while_its_output_is_pending() -> None:
+    saved = manifest_of(make_job(count_words_to_text("before")), prepared="x")
+    elsewhere = make_job(count_words_to_text("after"))
+    with pytest.raises(ResumeError) as caught:
+        resumed(elsewhere, saved, "checkpoint 1")
+    assert str(caught.value) == (
+        "checkpoint 1 holds output of 'write/Write' that may not be committed yet. It was written for the sink 'text "
+        "before-SSSSS-of-NNNNN', and the step has the sink 'text after-SSSSS-of-NNNNN' now, which does not find it. "
+        "Nothing is lost: resume the job with the former sink, stop it, and resume it with the new one then"
+    )
+    assert resumed(make_job(count_words_to_text("before")), saved, "checkpoint 1").commits
+    older = replace(saved, commits=tuple(replace(commit, sink="") for commit in saved.commits))
+    assert resumed(elsewhere, older, "checkpoint 1").commits
+    nothing = replace(saved, commits=tuple(replace(commit, committables=()) for commit in saved.commits))
+    assert resumed(elsewhere, nothing, "checkpoint 1").commits
+
+
 def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
     job = make_job(stateful(Count()))
     saved = manifest_of(job)

@@ -47,13 +47,14 @@ class TaskPart:
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
     """Output that a checkpoint made final but that may not be committed yet. `step` is the sink's label; `task` is as
-    in `Commit`."""
+    in `Commit`; `sink` names the sink (`Sink.name`), "" in older manifests."""
 
     step: str
     run: str
     checkpoint: int | None
     committables: tuple[Committable, ...]
     task: int | None = None
+    sink: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,13 @@ def _commits_by_task(step: Step) -> bool:
     return isinstance(step.tail, Write) and step.tail.commit_by == "task"
 
 
+def _pending(commit: Commit, step: Step) -> PendingCommit:
+    assert isinstance(step.tail, Write)
+    return PendingCommit(
+        step.label, commit.run, commit.checkpoint, commit.committables, commit.task, sink=step.tail.name
+    )
+
+
 def build_manifest(
     job: Job,
     epoch: int,
@@ -99,11 +106,6 @@ def build_manifest(
         lists=left,
         enumerators=enumerators,
         finished=dict(counts),
-        commits=tuple(
-            PendingCommit(
-                job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables, commit.task
-            )
-            for commit in commits
-        ),
+        commits=tuple(_pending(commit, job.plan.steps[commit.step]) for commit in commits),
         counted=metrics,
     )

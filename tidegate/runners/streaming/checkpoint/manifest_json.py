@@ -247,6 +247,7 @@ def _commit_out(commit: PendingCommit) -> dict[str, Any]:
         "run": commit.run,
         "checkpoint": commit.checkpoint,
         "task": commit.task,
+        "sink": commit.sink,
         "committables": [_committable_out(committable) for committable in commit.committables],
     }
 
@@ -268,6 +269,7 @@ def _commit_in(read: _Reader) -> PendingCommit:
         checkpoint=None if checkpoint is None else read.get("checkpoint", int),
         committables=tuple(map(_committable_in, read.parts("committables"))),
         task=None if task is None else read.get("task", int),
+        sink=read.get("sink", str, ""),
     )
 
 

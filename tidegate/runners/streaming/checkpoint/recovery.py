@@ -31,7 +31,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import Node, ParDo, side_inputs
+from tidegate.sdk.portable.model import Node, ParDo, Write, side_inputs
 
 
 class ResumeError(BuildError):
@@ -223,15 +223,24 @@ def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
     return max(new_from, old_from) < min(new_to, old_to)
 
 
-def restored_commits(plan: Plan, commits: Iterable[PendingCommit], origin: str) -> tuple[Commit, ...]:
-    """The commits of a manifest, matched to the steps of a plan."""
+def restored_commits(plan: Plan, commits: Sequence[PendingCommit], origin: str) -> tuple[Commit, ...]:
+    """The commits of a manifest, matched to the steps of a plan. ResumeError if a step has another sink by now, such as
+    one that writes to another folder, and therefore would not find the output."""
     sinks = {step.label: step.id for step in plan.steps if step.is_sink}
+    names = {step.label: step.tail.name for step in plan.steps if isinstance(step.tail, Write)}
     lost = [commit.step for commit in commits if commit.step not in sinks and commit.committables]
     if lost:
         raise ResumeError(
             f"{origin} holds output of {', '.join(map(repr, dict.fromkeys(lost)))} that may not be committed yet, and "
             "the pipeline has no such step: run it once with that step"
         )
+    for commit in commits:
+        if commit.committables and commit.sink not in ("", names[commit.step]):
+            raise ResumeError(
+                f"{origin} holds output of {commit.step!r} that may not be committed yet. It was written for the sink "
+                f"'{commit.sink}', and the step has the sink '{names[commit.step]}' now, which does not find it. "
+                "Nothing is lost: resume the job with the former sink, stop it, and resume it with the new one then"
+            )
     return tuple(
         Commit(sinks[commit.step], commit.run, commit.committables, commit.checkpoint, commit.task)
         for commit in commits
