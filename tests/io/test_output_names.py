@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import re
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -55,8 +57,31 @@ def test_windows_are_formatted_in_the_time_zone() -> None:
 
 
 def test_the_global_window_and_the_minimum_timestamp_have_names() -> None:
-    assert filled("{window}/{window:%Y}", GlobalWindow()) == "global/global"
+    assert filled("{window}/part", GlobalWindow()) == "global/part"
     assert filled("{window}", IntervalWindow(tg.MIN_TIMESTAMP, 0)) == "min-19700101T000000Z"
+
+
+class Always(tg.WindowAssigner):
+    """Assigns the global window, which can't be known when the pipeline is built."""
+
+    def assign(self, timestamp: tg.Timestamp, element: Any) -> list[tg.BoundedWindow]:
+        return [GlobalWindow()]
+
+
+@pytest.mark.parametrize("placeholder", ["{window:%H}", "{window.start}", "{window.end:%H%M}"])
+def test_a_time_of_the_global_window_is_refused(tmp_path: Path, placeholder: str) -> None:
+    path = f"{tmp_path}/{placeholder}/part"
+    for of, write, element in (("WriteToText", tg.io.WriteToText, "x"), ("WriteToCsv", tg.io.WriteToCsv, tg.Row(a=1))):
+        with pytest.raises(BuildError) as raised:
+            _ = tg.Pipeline() | tg.Create([element]) | write(path)
+        assert str(raised.value).startswith(
+            f"{of}: {path!r} has {placeholder}, a time of the element's window, and the elements are in the global "
+            "window, which has none: apply tg.WindowInto(...) before"
+        )
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create(["x"]) | tg.WindowInto(Always()) | tg.io.WriteToText(path)
+    with pytest.raises(tg.UserCodeError, match=f"the global window has no time for {re.escape(placeholder)} in the na"):
+        pipeline.run()
 
 
 @pytest.mark.parametrize("prefix", ["{window.middle}", "{destination:%Y}", "{destination.end}"])

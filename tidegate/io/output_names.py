@@ -29,6 +29,8 @@ from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import GlobalWindow
 
 Address: TypeAlias = tuple[str, ...]
@@ -54,12 +56,23 @@ class Placeholder:
     edge: Literal["start", "end"] | None = None
     format: str | None = None
 
+    def __str__(self) -> str:
+        """The placeholder as authors write it."""
+        return f"{{{self.kind}{f'.{self.edge}' if self.edge else ''}{f':{self.format}' if self.format else ''}}}"
+
+    @property
+    def needs_times(self) -> bool:
+        """Whether it stands for an instant, which the global window doesn't have."""
+        return self.edge is not None or self.format is not None
+
     def of_window(self, window: Any, zone: tzinfo | None) -> str:
         """The text of a window. Raises ValueError if the window doesn't have the edge."""
         if isinstance(window, GlobalWindow):
+            if self.needs_times:
+                raise ValueError(f"the global window has no time for {self} in the name of a file")
             return "global"
         start, end = getattr(window, "start", None), window.end
-        if self.edge is None and self.format is None:
+        if not self.needs_times:
             if start is None:
                 return checked_segments(str(window).replace("/", "-"), "window")
             return f"{_instant(start.micros, None, zone)}-{_instant(end.micros, None, zone)}"
@@ -133,6 +146,18 @@ def with_address(
     if partition is None:
         return Map(step, Addressing(template, destination, zone), name="Address")
     return Map(step, PartitionAddressing(template, destination, zone, partition), name="Address")
+
+
+def check_windows(of: str, template: NameTemplate, windowing: WindowingStrategy) -> None:
+    """Raise BuildError, naming the transform `of`, if the prefix has a time of the window and the elements are in the
+    global window, which has none."""
+    if isinstance(windowing.assigner, GlobalWindows):
+        for placeholder in template.placeholders:
+            if placeholder.kind == "window" and placeholder.needs_times:
+                raise BuildError(
+                    f"{of}: {template.prefix!r} has {placeholder}, a time of the element's window, and the elements "
+                    "are in the global window, which has none: apply tg.WindowInto(...) before"
+                )
 
 
 class Addressing:

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
 from tidegate.io.file_source.listing import Path, paths_of
-from tidegate.io.output_names import NameTemplate, with_address, zone_of
+from tidegate.io.output_names import NameTemplate, check_windows, with_address, zone_of
 from tidegate.io.storage_options import StorageOptions, options_of
 from tidegate.io.text.options import TextOptions, source_of
 from tidegate.io.text.sink import TextSink
@@ -103,8 +103,9 @@ class WriteToText(PTransform[PCollection[Any], None]):
       in the prefix. `/` creates folders; a destination outside the output folder is an error that names the element.
     - `{window}` in the prefix stands for the element's window, as in `20130101T000000Z-20130102T000000Z`;
       `{window:%Y-%m-%d}` for its start in that format, and `{window.end:%H%M}` for its end. The global window is
-      `global`. An element in several windows is written to the files of each. Times are in the zone `timezone`, and
-      formats have the codes that Python documents for `strftime`. A literal brace is written `{{` or `}}`.
+      `global`, and has no times to format. An element in several windows is written to the files of each. Times are in
+      the zone `timezone`, and formats have the codes that Python documents for `strftime`. A literal brace is written
+      `{{` or `}}`.
     - `max_file_bytes`: begins a new file when the current one has about this size. Where lines are of similar size, a
       file ends between nine tenths and nine eighths of it; a compressor adds what it holds back, at most 128 KiB (bz2:
       900 kB).
@@ -144,7 +145,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
             num_shards = 1
         if not isinstance(file_path_prefix, (str, os.PathLike)):
             raise BuildError(f"WriteToText takes a path, not {shorten(file_path_prefix)}")
-        template = NameTemplate.of(os.fspath(file_path_prefix))
+        self.template = template = NameTemplate.of(os.fspath(file_path_prefix))
         if format is not None and not callable(format):
             raise BuildError(f"WriteToText: format is a function of an element, not {shorten(format)}")
         self.format = format
@@ -171,6 +172,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
         if self.format is not None:
             self._check_format(self.format, input)
         if self.sink.addressed:
+            check_windows("WriteToText", self.template, input.windowing)
             input = input | self.address
         if self.format is not None:
             step = MapValues if self.sink.addressed else Map

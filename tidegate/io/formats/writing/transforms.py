@@ -18,7 +18,7 @@ from tidegate.io.formats.writing.csv import CsvFormat
 from tidegate.io.formats.writing.json_lines import JsonLinesFormat
 from tidegate.io.formats.writing.parquet import ParquetFormat
 from tidegate.io.formats.writing.record_format import RecordFormat
-from tidegate.io.output_names import NameTemplate, with_address, zone_of
+from tidegate.io.output_names import NameTemplate, check_windows, with_address, zone_of
 from tidegate.io.partitions import Partitioning
 from tidegate.io.records.row_access import OF_DEAD_LETTER, OF_TUPLE, OF_VALUE, RECORDS
 from tidegate.io.records.schema import RecordSchema, class_fields, schema_of, to_arrow
@@ -76,7 +76,7 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         if not isinstance(path, (str, os.PathLike)):
             raise BuildError(f"{of} takes a path, not {shorten(path)}")
         columns = partition_columns(partition_by, of)
-        template = NameTemplate.of(_with_partition(os.fspath(path)) if columns else os.fspath(path))
+        self.template = template = NameTemplate.of(_with_partition(os.fspath(path)) if columns else os.fspath(path))
         zone = zone_of(timezone or "UTC", of)
         partition = Partitioning(columns, timezone) if columns else None
         self.address = with_address(of, template, destination, zone, partition)
@@ -106,6 +106,7 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         if self.schema is None:
             sink = dataclasses.replace(sink, format=_of_element_type(format, input))
         if sink.addressed:
+            check_windows(self.sink.format.transform, self.template, input.windowing)
             input = input | self.address
         return input | Write(sink, name="Write")
 
