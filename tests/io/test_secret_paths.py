@@ -215,3 +215,25 @@ def test_the_name_of_a_file_is_no_reference_to_a_secret(harbour: str) -> None:
     read = p | tg.io.MatchFiles(f"{harbour}east/in/$*") | tg.io.ReadMatches()
     texts = read | tg.Map(lambda file: (file.path, file.read_utf8()))
     assert texts.collect() == [(f"{harbour}east/in/$${{QUAY}}.txt", "none\n")]
+
+
+READ_ELEMENTS: dict[str, Any] = {
+    "lines": lambda paths: paths | tg.io.ReadAllFromText(),
+    "rows": lambda paths: paths | tg.io.ReadAllFromJson() | tg.Map(str),
+    "matched": lambda paths: paths | tg.io.MatchAll() | tg.io.ReadMatches() | tg.Map(lambda file: file.read_utf8()),
+    "files": lambda paths: paths | tg.io.ReadMatches() | tg.Map(lambda file: file.read_utf8()),
+}
+
+
+@pytest.mark.parametrize("read", READ_ELEMENTS.values(), ids=READ_ELEMENTS)
+@pytest.mark.parametrize("at", ["memory://", ""], ids=["remote", "local"])
+def test_an_element_refers_to_no_secret(read: Any, at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "elsewhere")
+    for folder, text in (("${HOME}", b'{"a": 1}'), ("$${HOME}", b'{"a": 2}'), ("elsewhere", b'{"a": 3}')):
+        fsspec.filesystem("memory").pipe(f"/{folder}/x", text)
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_bytes(text)
+    for folder, digit in (("${HOME}", "1"), ("$${HOME}", "2")):
+        (found,) = read(tg.Pipeline(options=[]) | tg.Create([f"{at}{folder}/x"])).collect()
+        assert digit in found

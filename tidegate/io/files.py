@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
 
 from tidegate.io.secret_paths import NO_SECRETS, SecretPaths, check_has_no_password, root_of
-from tidegate.io.storage_options import StorageOptions, revealed
+from tidegate.io.storage_options import StorageOptions, is_url, revealed
 from tidegate.sdk.errors import BuildError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.secrets.references import resolved_with_values
@@ -138,7 +138,7 @@ def store_of(path: str, options: StorageOptions | None = None) -> tuple[Store, s
     """
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
-    if "://" not in path and "::" not in path:
+    if not is_url(path):
         return Local(), os.path.expanduser(path)
     check_has_no_password(path)
     url, values = resolved_with_values(path)
@@ -156,6 +156,15 @@ def store_of(path: str, options: StorageOptions | None = None) -> tuple[Store, s
         raise BuildError(f"{path}: storage_options don't suit this file system: {redacted(str(error))}") from error
     secrets = SecretPaths.of(values)
     return Remote(fs, secrets, root_of(path, secrets.written(path_in_store))), secrets.hidden(path_in_store)
+
+
+def literal(path: str) -> str:
+    """A path that is data, as `store_of` takes it: nobody who writes data can refer to a secret.
+
+    >>> literal("s3://bucket/${HOME}/x"), literal("${HOME}/x")
+    ('s3://bucket/$${HOME}/x', '${HOME}/x')
+    """
+    return path.replace("${", "$${") if is_url(path) else path
 
 
 def _what_to_install(url: str) -> str:

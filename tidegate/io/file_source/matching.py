@@ -108,6 +108,9 @@ class MatchFiles(PTransform[Pipeline, PCollection[FileMetadata]]):
 class MatchAll(PTransform[PCollection[Any], PCollection[FileMetadata]]):
     """The files that match each element, which is a path or a pattern, as `MatchFiles` finds them.
 
+    A path that is an element can't refer to a secret: `${NAME}` in it stands for itself. Those in the URL of
+    `MatchFiles` do, also where the files that it has found are read.
+
     - `allow_empty`: a pattern without a file is no error.
     - `storage_options`: as in `ReadFromText`.
     """
@@ -284,7 +287,8 @@ def _matching(element: Any, allow_empty: bool, options: StorageOptions | None) -
         case FileMetadata():
             return [element]
         case str() | os.PathLike():
-            return [file.metadata for file in matching((os.fspath(element),), allow_empty, ReadError, options)]
+            path = files.literal(os.fspath(element))
+            return [file.metadata for file in matching((path,), allow_empty, ReadError, options)]
         case _:
             raise TypeError(f"the name of a file is a str, not {shorten(element, 60)}")
 
