@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import json
 import lzma
 import os
@@ -26,7 +27,7 @@ from tidegate.io import byte_streams
 from tidegate.io.text import source as text_source
 from tidegate.io.text.source import FilePart, TextSource
 from tidegate.sdk.connectors.sources import Split
-from tidegate.sdk.errors import BuildError, ReadError
+from tidegate.sdk.errors import BuildError, PositionLost, ReadError
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,
@@ -278,22 +279,66 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_appended_lines_are_not_read_and_truncation_is_reported(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["x.txt", "x.txt.gz"])
+@pytest.mark.parametrize("moment", ["before", "while", "after a stop"])
+def test_a_file_that_was_written_again_since_it_was_split_is_refused(tmp_path: Path, name: str, moment: str) -> None:
+    def write(lines: list[bytes]) -> None:
+        """Write the file again, of the same size."""
+        text = b"".join(lines)
+        path.write_bytes(gzip.compress(text, 0, mtime=0) if name.endswith(".gz") else text)
+        os.utime(path, ns=(next(times), next(times)))
+
+    times = itertools.count(10**18, 10**9)
+    path = tmp_path / name
+    lines = [b"%07d\n" % n for n in range(100_000)]
+    write(lines)
+    source = TextSource((str(path),))
+    [split] = source.splits(1)
+    reader, position = source.reader(split), None
+    if moment != "before":
+        reader.read(10)
+    if moment == "after a stop":
+        position = reader.position()
+        reader.close()
+        reader = source.reader(split, position)
+    write(lines[::-1])
+    with pytest.raises(PositionLost if position else ReadError) as caught:
+        list(iter(lambda: reader.read(10_000).end, True))
+    reader.close()
+    assert str(caught.value) == (
+        f"{path}: the file has changed since the run found it: it has been written again. Write new data to new files; "
+        "to read the file as it is now, start a new run"
+    )
+
+
+def test_a_file_that_has_another_size_or_is_missing_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.txt"
     path.write_text("one\ntwo")
     source = TextSource((str(path),))
     [split] = source.splits(1)
-    path.write_text("one\ntwofold\nthree\n")
-    assert drain(source, split) == ["one", "two"]
-    path.write_text("one\n")
-    with pytest.raises(ReadError) as caught:
-        drain(source, split)
-    assert str(caught.value) == (
-        f"{path}: it ends at byte 4 and had 7 bytes when the run found it: it was changed while it was read"
-    )
+    for text in ("one\ntwofold\nthree\n", "one\n"):
+        path.write_text(text)
+        with pytest.raises(ReadError, match=f"it had 7 bytes and has {len(text)}"):
+            drain(source, split)
     path.unlink()
     with pytest.raises(ReadError, match=re.escape(f"{path}: the file has been deleted since the run found it")):
         drain(source, split)
+
+
+def test_an_object_that_was_replaced_is_refused() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/replaced/a.txt", b"one\n")
+    source = TextSource(("memory://replaced/a.txt",))
+    [split] = source.splits(1)
+    memory.pipe("/replaced/a.txt", b"two\n")
+    with pytest.raises(ReadError, match=re.escape("memory:///replaced/a.txt: the file has changed since the run fo")):
+        drain(source, split)
+
+
+def test_files_of_the_kernel_are_read_although_they_are_new_at_every_look() -> None:
+    source = TextSource(("/proc/self/status",))
+    [split] = source.splits(1)
+    assert drain(source, split)[0].startswith("Name:")
 
 
 def test_splits_are_balanced_and_survive_pickling(tmp_path: Path) -> None:
@@ -303,7 +348,8 @@ def test_splits_are_balanced_and_survive_pickling(tmp_path: Path) -> None:
     splits = source.splits(3)
     assert [split.id for split in splits] == [f"{path}:0-50", f"{path}:50-100"]
     assert splits == pickle.loads(pickle.dumps(source)).splits(3)
-    assert splits[1].payload == FilePart(str(path), str(path), None, 50, 100, 100)
+    tag = f"mtime={path.stat().st_mtime_ns}"
+    assert splits[1].payload == FilePart(str(path), str(path), None, 50, 100, 100, tag)
     assert [split.size for split in source.splits(100)] == [25] * 4
 
 

@@ -50,8 +50,7 @@ _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 @dataclass(frozen=True, slots=True)
 class FilePart:
     """The payload of a split: the bytes `[start, end)` of a file or of a member of a zip archive; without `end`, all of
-    them. `size` is that of the file when it was split: data appended later is not read. `tag` identifies the version of
-    a file that is followed."""
+    them. `size` and `tag` identify the version of the file that was split."""
 
     pattern: str
     path: str
@@ -161,14 +160,14 @@ class TextSource(Source[Any]):
         """The splits of a file, of about `size` bytes each if it can be cut."""
         pattern, url, file = found
         compression = _compression.of_path(file.path, self.compression)
-        known = (file.size, file.tag) if self.follow is not None else (None, None)
+        # A size of 0 doesn't mean that the file is empty: files in /proc have it, too, and are new at every look.
+        known = (file.size, file.tag) if self.follow is not None or file.size else (file.size, None)
         if compression == "zip":
             archive = opened_file.FilePart(pattern, file.path, *known)
             for each, unpacked in opened_file.zip_members(archive, self.storage_options):
                 part = FilePart(pattern, file.path, each.member, 0, None, *known)
                 yield Split(f"{url}!{each.member}", unpacked, part)
         elif compression != "none" or needs_recoding(self.encoding) or not file.size:
-            # A size of 0 doesn't mean that the file is empty: files in /proc have it, too.
             yield Split(url, file.size, FilePart(pattern, file.path, None, 0, None, *known))
         else:
             count = max(1, file.size // size)
@@ -195,9 +194,7 @@ class _LineReader(Reader[Any]):
         """When resuming: how many lines remain to be skipped. They may extend over several pieces, because pieces may
         end elsewhere than they did before."""
         self._encoding = "utf-8" if needs_recoding(source.encoding) else without_bom(source.encoding)
-        # Lines that are appended to a file are not read, but no error; a file that is followed is complete.
-        size = part.size if source.follow is not None else None
-        opened = opened_file.FilePart(part.pattern, part.path, size, part.tag, part.member)
+        opened = opened_file.FilePart(part.pattern, part.path, part.size, part.tag, part.member)
         self._file = opened_file.OpenedFile(opened, source.compression, source.storage_options)
 
     def read(self, limit: int) -> Batch:
