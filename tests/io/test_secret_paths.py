@@ -174,6 +174,34 @@ def test_splits_and_states_of_followed_files_of_a_host_have_references(harbour: 
         assert len(source.reader(split).read(9).block.values) == 1
 
 
+@pytest.mark.parametrize("read", [tg.io.MatchFiles, tg.io.ReadFromText])
+def test_a_checkpoint_that_names_files_without_their_host_is_resumed(harbour: str, read: Any) -> None:
+    for host in ("east", "west"):
+        Harbour(host, "pilot", PASSWORD).pipe("/in/b.txt", f"{host}\n".encode())
+    patterns = [f"{harbour}{host}/in/*.txt" for host in ("east", "west")]
+    transform = read(patterns, follow=True, min_age=0)
+    source = getattr(transform, "source", None) or transform.read.source
+
+    def found(state: Any) -> list[str]:
+        """The ids of the splits that an enumerator finds, without their versions."""
+        enumerator = source.enumerator(state)
+        splits = [split for _ in range(2) for split in enumerator.discover(9).splits]
+        states.append(enumerator.state())
+        return sorted(split.id.partition(".txt@")[0] for split in splits)
+
+    states: list[Any] = []
+    east, west = ([f"{harbour}{host}/in/{name}" for name in "ab"] for host in ("east", "west"))
+    assert found(None) == [*east, *west]
+    files = states[-1]["files"]
+    older = {url.replace(f"{harbour}east/", "harbour:///"): known for url, known in files.items() if "east" in url}
+    assert list(older) == ["harbour:///in/a.txt", "harbour:///in/b.txt"]
+    assert found({"files": older, "partial": None}) == west
+    assert states[-1]["files"].keys() == files.keys()
+    changed = {"harbour:///in/a.txt": [patterns[0], "another version", True]}
+    with pytest.raises(tg.io.PositionLost, match=r"harbour://\$\{PILOT\}:\$\{QUAY\}@east/in/a.txt was changed"):
+        found({"files": changed, "partial": ["harbour:///in/a.txt", 1]})
+
+
 @pytest.mark.parametrize(
     "apply",
     [

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tidegate.runners.streaming.checkpoint.inspect import Entry
     from tidegate.runners.streaming.checkpoint.manifest import Manifest, TaskPart
 
+_LONG = 1000
+"""The characters of an enumerator's state from which on only their number is shown."""
+
 
 @click.command()
 @click.argument("directory", metavar="DIR")
@@ -110,7 +113,9 @@ def _report(manifest: Manifest) -> Iterator[str]:
             yield f"    {id} continues at {json.dumps(position, ensure_ascii=False)}"
         if (enumerator := reading.get("enumerator")) is not None:
             more = "finds no more splits" if enumerator["ended"] else "looks for more splits"
-            yield f"    its enumerator {more}, from {json.dumps(enumerator['state'], ensure_ascii=False)}"
+            text = json.dumps(enumerator["state"], ensure_ascii=False)
+            shown = text if len(text) < _LONG else f"a state of {len(text):,} characters (--format json shows it)"
+            yield f"    its enumerator {more}, from {shown}"
     for commit in summary["commits"]:
         yield f"  {commit['step']}: {commit['pieces']} pieces of output became final with {commit['checkpoint']}"
 
@@ -124,6 +129,8 @@ def _size(part: TaskPart) -> int:
 
 
 def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
+    from tidegate.runners.engine.sources.enumerator_state import unpacked
+
     progress = [p for part in manifest.tasks for p in part.splits if p.step == label]
     forgotten = manifest.finished.get(label, 0)
     reading: dict[str, Any] = {
@@ -132,7 +139,7 @@ def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
         "current": {id: position for p in progress for id, position in p.current},
     }
     if (enumerator := manifest.enumerators.get(label)) is not None:
-        reading["enumerator"] = {"state": enumerator.state, "ended": enumerator.ended}
+        reading["enumerator"] = {"state": unpacked(enumerator.state), "ended": enumerator.ended}
     return reading
 
 

@@ -126,6 +126,10 @@ class Store(ABC):
     def url(self, path: str) -> str:
         """The path in the form that authors write, for messages."""
 
+    def former_url(self, path: str) -> str:
+        """The form of the path in older checkpoints, where it lacked the host."""
+        return self.url(path)
+
 
 def store_of(path: str, options: StorageOptions | None = None) -> tuple[Store, str]:
     """The store of a path or pattern, and the path within it. `options` are passed to the file system of fsspec.
@@ -389,6 +393,9 @@ class Remote(Store):
     def url(self, path: str) -> str:
         if self._root is not None:
             return f"{self._root}/{self._secrets.written(path).lstrip('/')}"
+        return self.former_url(path)
+
+    def former_url(self, path: str) -> str:
         return self._secrets.written(str(self.fs.unstrip_protocol(self._secrets.revealed(path))))
 
     def _info(self, path: str, info: dict[str, Any]) -> FileInfo:

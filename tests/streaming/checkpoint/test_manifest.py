@@ -13,13 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.runners.engine.sources.enumerator_state import packed, unpacked
 from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.job_record import JobRecord, read_record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
+    EnumeratorState,
+    SplitProgress,
+    StateHandle,
+)
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
@@ -96,6 +102,19 @@ def test_a_position_that_is_no_json_value_is_refused() -> None:
         dumps(made)
 
 
+def test_the_state_of_an_enumerator_is_read_as_it_was_written_and_a_large_one_takes_few_bytes() -> None:
+    names = [f"/data/incoming/2024-05-{n % 28:02}/part-{n:08}.json" for n in range(5000)]
+    files = {name: ["/data/*/*", f"{crc32(name.encode())},mtime={n * 10**9}", True] for n, name in enumerate(names)}
+    small, large = {"files": dict(list(files.items())[:3])}, {"files": files}
+    for state in (small, large):
+        made = replace(manifest(), enumerators={"read": EnumeratorState(packed(state), backlog=False)})
+        read = loads(dumps(made))
+        assert read == made
+        assert unpacked(read.enumerators["read"].state) == state
+    assert len(dumps(made)) - len(dumps(manifest())) < 40 * len(files)
+    assert names[0] in dumps(replace(made, enumerators={"read": EnumeratorState(packed(small))})).decode()
+
+
 def test_a_manifest_can_be_read_by_people() -> None:
     body = json.loads(dumps(manifest()))["body"]
     assert body["steps"][0]["label"] == "count"
@@ -122,8 +141,8 @@ def test_a_damaged_manifest_is_refused_or_reads_as_the_original(data: st.DataObj
 
 def test_an_unknown_format_is_refused_by_its_number() -> None:
     document = json.loads(dumps(manifest()))
-    document["tidegate"] = 3
-    with pytest.raises(ManifestError, match="has format 3, and this version of Tidegate reads 1 to 2"):
+    document["tidegate"] = 4
+    with pytest.raises(ManifestError, match="has format 4, and this version of Tidegate reads 1 to 3"):
         loads(json.dumps(document).encode())
 
 

@@ -116,6 +116,8 @@ class FollowedFiles(SplitEnumerator):
         self._partial: tuple[str, int] | None = None
         """The file that has been returned in part, and the number of its splits that have been."""
         self._logged: set[tuple[str, str]] = set()
+        self._former = set(patterns) if state is not None else set()
+        """The patterns whose files may have the names of an older checkpoint."""
         if state is not None:
             self._known = {url: _Known(*known) for url, known in state["files"].items()}
             self._partial = None if state["partial"] is None else tuple(state["partial"])
@@ -152,6 +154,8 @@ class FollowedFiles(SplitEnumerator):
         listed: set[str] = set()
         for pattern in self._patterns:
             found = self._listed(pattern)
+            if found is not None and pattern in self._former:
+                self._rename_former(pattern)
             if found is None:  # its files stay known until the folder can be listed again
                 listed |= {url for url, known in self._known.items() if known.pattern == pattern}
                 continue
@@ -174,6 +178,21 @@ class FollowedFiles(SplitEnumerator):
         if self._partial is not None:
             complete.insert(0, self._resumed(self._partial[0]))
         self._complete.extend(complete)
+
+    def _rename_former(self, pattern: str) -> None:
+        """Give the known files of a pattern, which an older checkpoint may name without their host, today's names."""
+        self._former.discard(pattern)
+        store, _ = files.store_of(pattern, self._options)
+        former, now = store.former_url("/"), store.url("/")
+        if former == now:
+            return
+        names = {
+            url: f"{now}{url.removeprefix(former)}" if known.pattern == pattern and url.startswith(former) else url
+            for url, known in self._known.items()
+        }
+        self._known = {names[url]: known for url, known in self._known.items()}
+        if self._partial is not None:
+            self._partial = names.get(self._partial[0], self._partial[0]), self._partial[1]
 
     def _listed(self, pattern: str) -> list[Found] | None:
         """The files of a pattern; None if its folder can't be listed now."""

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, Unpack
 
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import BuildError, PositionLost, shorten
+from tidegate.sdk.errors import BuildError, PositionLost, counted, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Read, ReadOptions
 from tidegate.sdk.steps.transform import PTransform
@@ -196,8 +196,8 @@ def requires_skip(fn: Any) -> bool:
 def too_short(fn: Any, found: int, count: int) -> PositionLost:
     """The error for an iterable that ends before the position to resume at."""
     return PositionLost(
-        f"{name_of(fn)} yielded {found:,} elements, but {count:,} had been read before: a run can only resume if the "
-        "function returns the same elements each time"
+        f"{name_of(fn)} yielded {counted(found, 'element')}, but {count:,} had been read before: a run can only resume "
+        "if the function returns the same elements each time"
     )
 
 

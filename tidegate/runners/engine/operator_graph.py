@@ -62,6 +62,12 @@ class _Node:
         """The status of the step's inputs together."""
         return self.min_watermark.of({name: statuses[name] for name in self.inputs})
 
+    def note_idle(self, *, idle: bool) -> None:
+        """Tell the operator if the inputs have become idle."""
+        if idle and not self.idle:
+            self.operator.on_idle()
+        self.idle = idle
+
 
 class Graph:
     """The operators of some steps of a plan.
@@ -289,7 +295,7 @@ class Graph:
             status = statuses.get(node.name, CollectionStatus())
             node.watermark = node.min_watermark.watermark = status.watermark
             node.ended = status.ended
-            node.operator.on_idle()
+            node.note_idle(idle=True)
             self._mark_dirty(node)
             self._update_outputs(node, idle=False)
 
@@ -319,12 +325,9 @@ class Graph:
             watermark = max(status.watermark, node.watermark)
             ended = status.ended and all(self._statuses[part].ended for parts in node.sides.values() for part in parts)
             advances = watermark > node.watermark or operator.paused
-            becomes_idle = status.idle and not node.idle
-            node.idle = status.idle
-            if advances or ended or becomes_idle:
+            if advances or ended or (status.idle and not node.idle):
                 yield from self._emitting(operator.finish_bundle())
-            if becomes_idle:
-                operator.on_idle()
+            node.note_idle(idle=status.idle)
             if advances:
                 node.watermark = watermark
                 yield from self._emitting(operator.on_watermark(watermark))

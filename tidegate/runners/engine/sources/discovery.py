@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly
+from tidegate.runners.engine.sources.enumerator_state import packed, unpacked
 from tidegate.runners.engine.sources.source_step import SourceStep
-from tidegate.sdk.connectors.sources import Discovery, Position, Split, SplitEnumerator
+from tidegate.sdk.connectors.sources import Discovery, Split, SplitEnumerator
 from tidegate.sdk.errors import ReadError, shorten
 from tidegate.sdk.metrics import in_step
 
@@ -19,13 +19,14 @@ DISCOVERY_LIMIT: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of one look: new splits, the enumerator's state after them, and the seconds until the next look.
+    """The result of one look: new splits, the enumerator's state after them as `packed` returns it, and the seconds
+    until the next look.
 
     `full`: the look found as many splits as it may, so there may be more now. `end`: no split will follow.
     """
 
     splits: tuple[Split, ...]
-    state: Position
+    state: Any
     wait: float
     full: bool
     end: bool
@@ -64,7 +65,7 @@ class SplitDiscovery:
         self._check(splits, limit)
         state = guarded(self._enumerator.state, step=step.label, where=step.where, method="state")
         try:
-            state = json.loads(json.dumps(state))  # as a checkpoint restores it
+            state = packed(state)
         except (TypeError, ValueError) as error:
             raise self._refused(
                 f"the enumerator's state can't be stored: {error}; it consists of numbers, strings, lists and dicts"
@@ -91,10 +92,12 @@ class SplitDiscovery:
         return located(ReadError(why), self._step.label, self._step.where)
 
 
-def split_discovery(step: SourceStep, state: Position = None) -> SplitDiscovery | None:
-    """The discovery of a step's splits, from `state` on; None if the source lists all its splits at the start."""
+def split_discovery(step: SourceStep, state: Any = None) -> SplitDiscovery | None:
+    """The discovery of a step's splits, from the `state` of a look on; None if the source lists all its splits at the
+    start."""
     if not step.discovers:
         return None
+    state = unpacked(state)
     enumerator: Any = guarded(step.source.enumerator, state, step=step.label, where=step.where, method="enumerator")
     return None if enumerator is None else SplitDiscovery(step, enumerator)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 from zlib import crc32
 
 from tidegate.runners.engine.sinks.staged_files import InStorage, stored_files
+from tidegate.runners.engine.sources.enumerator_state import PackedState
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.model.step_state import StepFacts
@@ -23,9 +24,9 @@ from tidegate.sdk.connectors.sinks import Committable, StagedFile
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells
 
-FORMAT: Final = 2
-"""Format 1 had no staged files, and one commit for all tasks of a sink."""
-_READABLE: Final = (1, FORMAT)
+FORMAT: Final = 3
+"""Format 1 had no staged files, and one commit for all tasks of a sink; format 2 no packed states of enumerators."""
+_READABLE: Final = (1, 2, FORMAT)
 
 T = TypeVar("T")
 
@@ -234,11 +235,15 @@ def _split_in(read: _Reader) -> AssignedSplit:
 
 
 def _enumerator_out(enumerator: EnumeratorState) -> dict[str, Any]:
-    return {"state": enumerator.state, "backlog": enumerator.backlog, "ended": enumerator.ended}
+    fields = {"backlog": enumerator.backlog, "ended": enumerator.ended}
+    if isinstance(enumerator.state, PackedState):
+        return {"packed": b64encode(enumerator.state.data).decode(), **fields}
+    return {"state": enumerator.state, **fields}
 
 
 def _enumerator_in(read: _Reader) -> EnumeratorState:
-    return EnumeratorState(state=read.any("state"), backlog=read.get("backlog", bool), ended=read.get("ended", bool))
+    state = read.any("state") if read.any("packed") is None else PackedState(b64decode(read.get("packed", str)))
+    return EnumeratorState(state=state, backlog=read.get("backlog", bool), ended=read.get("ended", bool))
 
 
 def _commit_out(commit: PendingCommit) -> dict[str, Any]:

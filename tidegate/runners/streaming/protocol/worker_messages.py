@@ -31,7 +31,8 @@ class AssignedSplit:
 
 @dataclass(frozen=True, slots=True)
 class EnumeratorState:
-    """How far a source's splits have been discovered. `state`: the enumerator's own state, a value that survives JSON.
+    """How far a source's splits have been discovered. `state`: the enumerator's own state, a value that survives JSON,
+    or a PackedState.
 
     `backlog`: the enumerator has not returned all splits that were there at the start. `ended`: no split will follow.
     """
