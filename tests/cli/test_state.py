@@ -99,7 +99,7 @@ def test_steps_sizes_and_positions_are_printed(folder: Path) -> None:
     assert "stateful  count: cells (seen: value)" in out
     assert "read: 1 of 3 splits are finished, 1 in progress" in out
     assert "b continues at 17" in out
-    assert "write: 1 pieces of output became final with 7" in out
+    assert "write: 1 piece of output became final with 7" in out
     assert "map" not in out
 
 

@@ -17,6 +17,7 @@ from tidegate._version import __version__
 from tidegate.cli.cluster import cluster
 from tidegate.cli.jobs import jobs
 from tidegate.cli.state import state
+from tidegate.sdk.errors import counted
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -255,7 +256,8 @@ def _check(found: Target, options: PipelineOptions) -> None:
     found_warnings = [*runner.check(pipeline, options), *warnings(plan), *left_out]
     for warning in dict.fromkeys(found_warnings):
         click.echo(f"warning: {warning}", err=True)
-    click.echo(f"ok: {pipeline.name!r} has {len(pipeline.nodes)} steps, and the {options.runner} runner can run it")
+    steps = counted(len(pipeline.nodes), "step")
+    click.echo(f"ok: {pipeline.name!r} has {steps}, and the {options.runner} runner can run it")
 
 
 @app.command(context_settings=_PASSES_FLAGS)

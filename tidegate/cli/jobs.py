@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidegate.sdk.errors import visible, visible_lines
+from tidegate.sdk.errors import counted, visible, visible_lines
 from tidegate.sdk.metrics import MetricCells
 
 if TYPE_CHECKING:
@@ -64,9 +64,9 @@ def show(id: str, session: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_plain(job), indent=1))
         return
-    click.echo(f"job {job.id}  {visible(job.name)}\n  {job.state}, {job.workers} workers, for {_since(job)}")
+    click.echo(f"job {job.id}  {visible(job.name)}\n  {job.state}, {counted(job.workers, 'worker')}, for {_since(job)}")
     if job.restarts:
-        click.echo(f"  its process was restarted {job.restarts} times")
+        click.echo(f"  its process was restarted {counted(job.restarts, 'time')}")
     if job.checkpoint_dir or job.checkpoint:
         where = f"checkpoints in {job.checkpoint_dir}" if job.checkpoint_dir else "temporary checkpoints"
         click.echo(f"  {where}: {', '.join(_of_checkpoint(job)) or 'none yet'}")
@@ -142,7 +142,7 @@ def savepoint(id: str, directory: str, session: str) -> None:
 
     with open_session(session) as connection:
         report = connection.savepoint(id, absolute(directory))
-    click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
+    click.echo(f"savepoint of job {id} in {directory}: {counted(report.size, 'byte')}, {report.duration:.2f} s")
 
 
 def _would_lose_state(id: str, session: str) -> bool:
@@ -192,7 +192,7 @@ def _checkpoint(job: JobInfo) -> str:
 def _of_checkpoint(job: JobInfo) -> Iterator[str]:
     if job.checkpoint:
         yield _checkpoint(job)
-        yield f"{job.checkpoint.size:,} bytes"
+        yield counted(job.checkpoint.size, "byte")
         yield f"{job.checkpoint.duration:.2f} s"
         yield f"alignment {job.checkpoint.alignment:.2f} s"
 

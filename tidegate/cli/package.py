@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from tidegate.sdk.errors import RunError, UnsupportedError
+from tidegate.sdk.errors import RunError, UnsupportedError, counted
 
 LEFT_OUT: Final = frozenset({"pyspark", "py4j"})
 """Workers have Spark already: another copy would conflict with it, and is larger than everything else."""
@@ -51,7 +51,7 @@ def package(output: Path, requirements: Sequence[str]) -> Iterator[str]:
         folder = Path(home, "environment")
         _make(folder, packages, home)
         packed = len(list(folder.glob("lib/python*/site-packages/*.dist-info")))
-        yield f"{packed} packages, for workers that have {os.path.realpath(folder / 'bin' / 'python')}"
+        yield f"{counted(packed, 'package')}, for workers that have {os.path.realpath(folder / 'bin' / 'python')}"
         part = output.with_name(output.name + ".part")
         with tarfile.open(part, "w:gz", compresslevel=4) as archive:
             for path in sorted(folder.iterdir()):

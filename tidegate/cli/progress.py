@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from tidegate.sdk.errors import visible
+from tidegate.sdk.errors import counted, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults, current_step
 from tidegate.sdk.portable.seal import warn_if_idle
 from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
@@ -149,11 +149,11 @@ class Display:
 
     def _line(self) -> str:
         busiest = max(self._rates.counts.values(), default=0)
-        counted = f", {busiest:,} elements in the busiest step" if busiest else ""
+        elements = f", {counted(busiest, 'element')} in the busiest step" if busiest else ""
         slow = f", most time in {visible(slowest)}" if (slowest := self._profiler.slowest()) else ""
         calls = "".join(f", {visible(told)}" for told in self._calls)
         took = _clock(time.monotonic() - self._started)
-        return f"{visible(self._name)}: {took}{counted}{slow}{calls}{self._runner_message}"
+        return f"{visible(self._name)}: {took}{elements}{slow}{calls}{self._runner_message}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.markup import escape
@@ -272,7 +272,7 @@ def _calls_in_flight(results: MetricResults) -> Iterator[str]:
         took = durations.get(result.key.step)
         if result.value > 0:
             told = "" if took is None else f", {took.mean:.2g} s each, {took.max:.2g} s at most"
-            yield f"{result.value:,} calls of {result.key.step!r} in flight{told}"
+            yield f"{counted(result.value, 'call')} of {result.key.step!r} in flight{told}"
 
 
 def _of_checkpoint(metrics: Mapping[str, float]) -> str:

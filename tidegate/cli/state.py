@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.sdk.errors import counted
+
 if TYPE_CHECKING:
     from tidegate.runners.streaming.checkpoint.inspect import Entry
     from tidegate.runners.streaming.checkpoint.manifest import Manifest, TaskPart
@@ -97,16 +99,17 @@ def _report(manifest: Manifest) -> Iterator[str]:
     summary = _summary(manifest)
     yield f"{manifest.kind} {manifest.checkpoint} of job {manifest.job} (run {manifest.run}), {summary['taken']}"
     yield (
-        f"  {_bytes(summary['size'])}, {len(manifest.tasks)} tasks, {manifest.max_parallelism} key groups, "
+        f"  {_bytes(summary['size'])}, {counted(len(manifest.tasks), 'task')}, "
+        f"{counted(manifest.max_parallelism, 'key group')}, "
         f"{manifest.backend} backend" + (", all input had ended" if manifest.final else "")
     )
     for step in summary["steps"]:
         state = f": {step['state']}" if step["state"] else ""
-        tasks = "1 task" if step["tasks"] == 1 else f"{step['tasks']} tasks"
+        tasks = counted(step["tasks"], "task")
         yield f"  {step['role']:<8}  {step['name']}{state}  ({tasks}, {_bytes(step['size_of_its_tasks'])})"
     for label, reading in summary["sources"].items():
         yield (
-            f"  {label}: {reading['finished']} of {reading['splits']} splits are finished, "
+            f"  {label}: {reading['finished']} of {counted(reading['splits'], 'split is', 'splits are')} finished, "
             f"{len(reading['current'])} in progress"
         )
         for id, position in reading["current"].items():
@@ -117,7 +120,8 @@ def _report(manifest: Manifest) -> Iterator[str]:
             shown = text if len(text) < _LONG else f"a state of {len(text):,} characters (--format json shows it)"
             yield f"    its enumerator {more}, from {shown}"
     for commit in summary["commits"]:
-        yield f"  {commit['step']}: {commit['pieces']} pieces of output became final with {commit['checkpoint']}"
+        pieces = counted(commit["pieces"], "piece")
+        yield f"  {commit['step']}: {pieces} of output became final with {commit['checkpoint']}"
 
 
 def _parts(manifest: Manifest, stage: int) -> list[TaskPart]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tidegate.sdk.errors import visible
+from tidegate.sdk.errors import counted, visible
 from tidegate.sdk.metrics import ENGINE, FILES_WRITTEN, LAST_FILE, MetricResults
 from tidegate.sdk.portable.model import Create, Node, Pipeline, Read, TestStream, Write
 from tidegate.sdk.runner import PipelineState
@@ -28,7 +28,7 @@ def summary(pipeline: Pipeline, state: PipelineState, metrics: MetricResults, se
     sources = [node for node in pipeline.nodes if isinstance(node, (Read, Create, TestStream))]
     read = sum(counts.get(node.label, 0) for node in sources)
     ended = _STATES.get(state, state.name.lower())
-    head = f"{pipeline.name}: {ended} in {_took(seconds)}, {read:,} elements in"
+    head = f"{pipeline.name}: {ended} in {_took(seconds)}, {counted(read, 'element')} in"
     return [
         visible(line) for line in (head, *_few(_written(pipeline, counts, metrics)), *_few(_not_processed(metrics)))
     ]
@@ -39,7 +39,7 @@ def _written(pipeline: Pipeline, counts: dict[str, int], metrics: MetricResults)
     for node in pipeline.nodes:
         if isinstance(node, Write):
             inputs = [_count(makers[collection], collection, counts) for collection in node.inputs]
-            number = f"{sum(inputs):,} elements" if None not in inputs else "elements"  # type: ignore[arg-type]
+            number = counted(sum(inputs), "element") if None not in inputs else "elements"  # type: ignore[arg-type]
             yield f"  wrote {number} to {_place(node, metrics)} ({node.label})"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.cli.progress import run_with_progress
-from tidegate.sdk.errors import visible
+from tidegate.sdk.errors import counted, visible
 
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
@@ -35,7 +35,7 @@ def summary(trace: Trace) -> list[str]:
     lines = []
     for step in trace.steps:
         counts = step.counts
-        parts = [f"{counts['elements']:,} elements", f"{counts['panes']:,} panes"]
+        parts = [counted(counts["elements"], "element"), counted(counts["panes"], "pane")]
         parts += [f"{counts['late']:,} late"] if counts["late"] else []
         dropped = counts["dropped_late"] + counts["dropped_closed"]
         parts += [f"{dropped:,} dropped"] if dropped else []

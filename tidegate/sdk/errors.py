@@ -147,6 +147,15 @@ def shorten(value: object, limit: int = 120) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def counted(n: int, one: str, several: str = "") -> str:
+    """A number with what is counted; `several` is the plural, if it is not formed by an s.
+
+    >>> counted(1, "split is read", "splits are read"), counted(1200, "file")
+    ('1 split is read', '1,200 files')
+    """
+    return f"{n:,} {one if n == 1 else several or f'{one}s'}"
+
+
 def visible(text: str) -> str:
     """Text for one line of a terminal, a log or a picture: unprintable characters and line ends are escaped.
 

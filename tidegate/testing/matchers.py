@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.errors import BuildError, counted, shorten
 from tidegate.sdk.windowing.window import window_end
 from tidegate.testing.expected_panes import Recorded, as_window, same, window_text
 
@@ -408,7 +408,7 @@ def _elements(owner: str, expected: Any) -> tuple[Any, ...]:
 
 
 def _count(values: Sequence[Any], noun: str = "element") -> str:
-    return f"{len(values)} {noun}" + ("" if len(values) == 1 else "s")
+    return counted(len(values), noun)
 
 
 def _indented(text: str) -> str:

@@ -24,12 +24,13 @@ from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, ope
 from tidegate.runners.streaming.checkpoint.job_record import record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError
 from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.checkpoint.recovery import ResumeError, check_names, reads, resumed
+from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, reads, resumed
+from tidegate.runners.streaming.coordinator.phases import _summary
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
-from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
+from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, SplitProgress
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.data.keys import key_group
@@ -168,12 +169,18 @@ def test_a_step_that_writes_elsewhere_is_refused_while_its_output_is_pending() -
     assert resumed(elsewhere, nothing, "checkpoint 1").commits
 
 
+def test_what_is_resumed_is_told_in_numbers() -> None:
+    def told(*ids: str) -> str:
+        return _summary(Resume("checkpoint 1", progress=(SplitProgress("words", (), tuple((id, 0) for id in ids)),)))
+
+    assert told("a") == ": 0 tasks restore 0 bytes of state, 1 split is resumed"
+    assert told("a", "b") == ": 0 tasks restore 0 bytes of state, 2 splits are resumed"
+
+
 def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
     job = make_job(stateful(Count()))
     saved = manifest_of(job)
     damaged = replace(saved, tasks=tuple(replace(t, splits=tuple(t.splits)) for t in saved.tasks), lists={"words": ()})
-    from tidegate.runners.streaming.protocol.worker_messages import SplitProgress
-
     part = replace(damaged.tasks[0], splits=(SplitProgress("words", ("nowhere",)),))
     with pytest.raises(ManifestError, match="'nowhere'"):
         resumed(job, replace(damaged, tasks=(part, *damaged.tasks[1:])), "checkpoint 1")

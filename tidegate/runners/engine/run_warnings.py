@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
+from tidegate.sdk.errors import counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.windowing.strategy import is_global
@@ -85,10 +86,10 @@ def without_watermark(pipeline: portable.Pipeline, metrics: MetricCells) -> Iter
         )
         if count and not watermarked:
             yield (
-                f"step {node.label!r} ({node.where}) emitted {count:,} elements but no watermark, so no window "
-                "downstream could end and no event-time timer could fire while it ran. Assign timestamps as elements "
-                "are read, with tg.Read(source, timestamp=…), or have the reader report watermarks; timestamps that a "
-                "later step assigns come too late"
+                f"step {node.label!r} ({node.where}) emitted {counted(count, 'element')} but no watermark, so no "
+                "window downstream could end and no event-time timer could fire while it ran. Assign timestamps as "
+                "elements are read, with tg.Read(source, timestamp=…), or have the reader report watermarks; "
+                "timestamps that a later step assigns come too late"
             )
 
 

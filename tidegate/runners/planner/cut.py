@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
 from tidegate.runners.planner import rules
+from tidegate.sdk.errors import counted
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     CombinePerKey,
@@ -214,7 +215,9 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
         case Write(shards=shards) if shards and state.traits.parallel:
             return Exchange(
-                "gather" if shards == 1 else "rebalance", _mode(state, node), f"{shards} shards were asked for"
+                "gather" if shards == 1 else "rebalance",
+                _mode(state, node),
+                counted(shards, "shard was asked for", "shards were asked for"),
             )
         case _ if not rules.needs_key(node):
             return None

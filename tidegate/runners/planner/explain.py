@@ -15,7 +15,7 @@ from tidegate.sdk.drawing.graph import (
     describe_windowing,
     shown_label,
 )
-from tidegate.sdk.errors import visible
+from tidegate.sdk.errors import counted, visible
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
@@ -92,7 +92,7 @@ def _counts(plan: Plan) -> str:
     exchanges = {(edge.collection, edge.target, edge.side) for edge in plan.edges if edge.exchange}
     stages = sum(len(region) for region in plan.regions)
     return ", ".join(
-        f"{count} {noun}{'' if count == 1 else 's'}"
+        counted(count, noun)
         for count, noun in (
             (len(plan.regions), "region"),
             (stages, "stage"),

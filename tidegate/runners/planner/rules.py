@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.runners.plan import Path
+from tidegate.sdk.errors import counted
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
@@ -50,9 +51,11 @@ def describe_calls(calls: AsyncCalls) -> str:
     if calls.retry is not None and calls.retry.attempts > 1:
         parts.append(f"up to {calls.retry.attempts} attempts")
     if calls.cache is not None:
-        parts.append(f"{calls.cache.size:,} results cached" + (f" for {calls.cache.ttl}" if calls.cache.ttl else ""))
+        parts.append(
+            f"{counted(calls.cache.size, 'result')} cached" + (f" for {calls.cache.ttl}" if calls.cache.ttl else "")
+        )
     if calls.batch is not None:
-        parts.append(f"up to {calls.batch.size:,} keys in a call")
+        parts.append(f"up to {counted(calls.batch.size, 'key')} in a call")
     return ", ".join(parts)
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from tidegate.sdk.errors import RunError, shorten
+from tidegate.sdk.errors import RunError, counted, shorten
 
 
 class Batches:
@@ -75,8 +75,8 @@ def _by_argument(arguments: list[Any], results: Any) -> Sequence[Any]:
             pass
         case Sequence() if len(results) == len(arguments):
             return results
-    found = f"{len(results)} results" if isinstance(results, Sequence) else shorten(results, 60)
+    found = counted(len(results), "result") if isinstance(results, Sequence) else shorten(results, 60)
     raise RunError(
-        f"the function was called with a list of {len(arguments)} keys and returned {found}: with batch=, it must "
-        "return a mapping from keys to what was found, or a list with one entry for each key"
+        f"the function was called with a list of {counted(len(arguments), 'key')} and returned {found}: with batch=, "
+        "it must return a mapping from keys to what was found, or a list with one entry for each key"
     )

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from tidegate.runners.spark.plan.console import notify
+from tidegate.sdk.errors import counted
 
 PERIOD: Final = 0.5
 PATIENCE: Final = 10.0
@@ -151,7 +152,7 @@ class Progress:
         if self._refresh is not None:
             self._refresh()
         if self._display is not None and tasks:
-            self._display(f"action {self._number}: {done} of {tasks} tasks")
+            self._display(f"action {self._number}: {done} of {counted(tasks, 'task')}")
 
 
 class _StallDetector:
@@ -187,7 +188,7 @@ class _StallDetector:
                 )
             case number:
                 why = f"{'the executor is' if number == 1 else f'all {number} executors are'} busy with other jobs"
-        notify(f"waiting for Spark to run one of {self._tasks - self._done} tasks: {why}")
+        notify(f"waiting for Spark to run one of {counted(self._tasks - self._done, 'task')}: {why}")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.spark.plan.console import notify
-from tidegate.sdk.errors import RunError, UnsupportedError
+from tidegate.sdk.errors import RunError, UnsupportedError, counted
 
 Artifact: TypeAlias = tuple[str, str]
 """A file's name, and its path if the workers are on the driver's machine (else ""). A plain tuple, because workers
@@ -111,7 +111,8 @@ class Artifacts:
             )
             notify(
                 f"this Spark session holds {total / 1e6:,.0f} MB of large values and side inputs of its runs "
-                f"({len(files.sizes)} files), which every executor that joins it fetches; to free them, {remedy}"
+                f"({counted(len(files.sizes), 'file')}), which every executor that joins it fetches; to free them, "
+                f"{remedy}"
             )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from tidegate.runners.streaming.checkpoint.commit_queue import Backlog
 from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.sdk.errors import counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.time import SECOND
 
@@ -66,7 +67,7 @@ class CommitBackpressure:
             return ""
         self._reported = True
         waiting = ", ".join(
-            f"{self._labels[step]!r} has {each.checkpoints} outstanding ({each.size:,} bytes)"
+            f"{self._labels[step]!r} has {each.checkpoints} outstanding ({counted(each.size, 'byte')})"
             for step, each in backlogs.items()
             if each.checkpoints
         )

@@ -29,7 +29,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     StoredState,
 )
 from tidegate.runners.streaming.state.files import of_store
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, counted
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Node, ParDo, Write, side_inputs
 
@@ -77,8 +77,8 @@ def resumed(
     plan, settings = job.plan, job.settings
     if manifest.max_parallelism != settings.max_parallelism:
         raise ResumeError(
-            f"{origin} has {manifest.max_parallelism} key groups, fixed by the first checkpoint, and the run asks for "
-            f"{settings.max_parallelism}: give --max_parallelism {manifest.max_parallelism}"
+            f"{origin} has {counted(manifest.max_parallelism, 'key group')}, fixed by the first checkpoint, and the "
+            f"run asks for {settings.max_parallelism}: give --max_parallelism {manifest.max_parallelism}"
         )
     if settings.state_backend == "memory" and any(map(of_store, manifest.files())):
         raise ResumeError(

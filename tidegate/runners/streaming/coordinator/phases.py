@@ -41,6 +41,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToCoordinator,
     TriggerBarrier,
 )
+from tidegate.sdk.errors import counted
 from tidegate.sdk.time import SECOND
 
 
@@ -323,4 +324,5 @@ def _summary(resume: Resume) -> str:
     files = {(name, size) for parts in resume.restore.values() for part in parts for name, size, _ in part.handle.files}
     splits = sum(len(part.current) for part in resume.progress)
     size = sum(size for _, size in files)
-    return f": {len(resume.restore)} tasks restore {size:,} bytes of state, {splits} splits are resumed"
+    tasks = counted(len(resume.restore), "task restores", "tasks restore")
+    return f": {tasks} {counted(size, 'byte')} of state, {counted(splits, 'split is', 'splits are')} resumed"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tidegate.runners.streaming.model.settings import RestartSettings
+from tidegate.sdk.errors import counted
 from tidegate.sdk.time import SECOND
 
 
@@ -97,7 +98,7 @@ class RestartStrategy:
 
     def _counted(self, delay: float) -> RestartDecision:
         if self._count >= self._settings.attempts:
-            return FailJob(f"{self._count} restarts have made no progress")
+            return FailJob(f"{counted(self._count, 'restart has', 'restarts have')} made no progress")
         self._count += 1
         return Restart(round(delay * SECOND))
 
@@ -106,7 +107,8 @@ class RestartStrategy:
         while self._recent and now - self._recent[0] >= settings.interval * SECOND:
             self._recent.popleft()
         if len(self._recent) >= settings.attempts:
-            return FailJob(f"at most {len(self._recent)} restarts are allowed within {settings.interval:g} s")
+            restarts = counted(len(self._recent), "restart is", "restarts are")
+            return FailJob(f"at most {restarts} allowed within {settings.interval:g} s")
         self._recent.append(now)
         return Restart(round(settings.delay * SECOND))
 
