@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.io.output_names import Addressing, NameTemplate, checked_segments, zone_of
+from tidegate.io.output_names import Addressing, NameTemplate, PartitionAddressing, checked_segments, zone_of
+from tidegate.io.partitions import Partitioning
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow
 
@@ -160,6 +161,27 @@ def test_equal_addresses_are_one_object_and_survive_pickling() -> None:
     addressing = Addressing(NameTemplate.of("{destination}/{window}"), len, None)
     assert addressing.address("ab", SECOND_DAY) is addressing.address("cd", SECOND_DAY)
     assert pickle.loads(pickle.dumps(addressing)).address("ab", SECOND_DAY) == addressing.address("ab", SECOND_DAY)
+
+
+@pytest.mark.parametrize(("length", "fits"), [(200, True), (201, False)])
+def test_a_name_that_is_too_long_for_a_file_is_refused_with_its_element(length: int, fits: bool) -> None:
+    addressing = Addressing(NameTemplate.of("out/{destination}"), lambda letter: letter * length, None)
+    if fits:
+        assert addressing.address("x", None) == ("x" * 200,)
+        return
+    with pytest.raises(ValueError, match=r"a file can't be called 'xx+…: that has 201 bytes, .* 255, of which 55"):
+        addressing.address("x", None)
+    with pytest.raises(ValueError, match="that has 402 bytes"):
+        addressing.address("é", None)
+    on_s3 = Addressing(NameTemplate.of("s3://out/{destination}"), lambda letter: letter * length, None)
+    assert on_s3.address("é", None) == ("é" * 201,)
+
+
+def test_a_partition_whose_folder_would_have_too_long_a_name_is_refused() -> None:
+    by_key = PartitionAddressing(NameTemplate.of("out/{partition}/x"), None, None, Partitioning(("k",)))
+    assert by_key.address({"k": "x" * 253}, None) == ("k=" + "x" * 253,)
+    with pytest.raises(ValueError, match=r"a folder can't be called 'k=xx+…: that has 256 bytes, and"):
+        by_key.address({"k": "x" * 254}, None)
 
 
 def test_an_unknown_time_zone_is_refused() -> None:

@@ -15,6 +15,7 @@ elements of each address to files of their own, whose prefix it gets from the te
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 from tidegate.io import files
+from tidegate.io.storage_options import is_url
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
@@ -183,10 +185,12 @@ class Addressing:
                 checked_segments(text, "destination")
             if len(self._cache) >= _CACHED_ADDRESSES:
                 self._cache.clear()
-            address = self._cache[text, window] = tuple(
+            address = tuple(
                 placeholder.of_window(window, self._zone) if placeholder.kind == "window" else str(text)
                 for placeholder in self.template.placeholders
             )
+            check_lengths(self.template.filled(address))
+            self._cache[text, window] = address
         return address
 
     def _text(self, destination: Any) -> str:
@@ -224,9 +228,9 @@ class PartitionAddressing(Addressing):
             if len(self._complete) >= _CACHED_ADDRESSES:
                 self._complete.clear()
             kinds = [placeholder.kind for placeholder in self.template.placeholders]
-            found = self._complete[folders, others] = tuple(
-                folders if kind == "partition" else text for kind, text in zip(kinds, others)
-            )
+            found = tuple(folders if kind == "partition" else text for kind, text in zip(kinds, others))
+            check_lengths(self.template.filled(found))
+            self._complete[folders, others] = found
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -266,6 +270,26 @@ def checked_segments(text: str, what: str) -> str:
     if fault:
         raise ValueError(f"the {what} {shorten(text, 60)} {fault}, so it can't be part of a file's name")
     return text
+
+
+def check_lengths(prefix: str) -> None:
+    """Raise ValueError for a prefix of files of the local file system with a name that is too long for one. Object
+    stores limit only the whole path."""
+    if is_url(prefix):
+        return
+    *folders, file = prefix.split("/")
+    for what, name, longest in (*(("folder", name, _LONGEST) for name in folders), ("file", file, _LONGEST - _NUMBERS)):
+        if (size := len(os.fsencode(name))) > longest:
+            reserved = f", of which {_NUMBERS} are for the numbers of run and shard" if what == "file" else ""
+            raise ValueError(
+                f"a {what} can't be called {shorten(name, 60)}: that has {size} bytes, and names have at most "
+                f"{_LONGEST}{reserved}"
+            )
+
+
+_LONGEST: Final = 255
+"""The length of names in the file systems of Linux, macOS and Windows, in bytes (or, in some, in characters)."""
+_NUMBERS: Final = 55
 
 
 def zone_of(name: str, of: str) -> tzinfo | None:

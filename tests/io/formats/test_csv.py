@@ -146,3 +146,25 @@ def test_invalid_options_are_refused(options: dict[str, Any], message: str, tmp_
     path = write(tmp_path / "it.csv", b"a\n1\n")
     with pytest.raises(tg.BuildError, match=f"ReadFromCsv: {message}"):
         elements_of(tg.io.ReadFromCsv(path, **options))
+
+
+def test_a_file_whose_lines_end_with_carriage_returns_alone_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "it.csv", b"a,b\r1,2\r3,4\r")
+    with pytest.raises(tg.BuildError, match=r"it.csv, line 1: lines end with a carriage return alone, after 'b'"):
+        elements_of(tg.ReadFromCsv(path))
+    assert elements_of(tg.ReadFromCsv(write(tmp_path / "2.csv", b'a,"b\rc"\r\n1,2\r\n'), as_=dict)) == [
+        {"a": 1, "b\rc": 2}
+    ]
+
+
+def test_integers_that_no_float_represents_are_text(tmp_path: Path) -> None:
+    path = write(tmp_path / "it.csv", b"a,b\n1,1.5\n99999999999999999999,9007199254740992\n,x\n")
+    path_of_fractions = write(tmp_path / "2.csv", b"b\n1.5\n9007199254740992\n\n")
+    assert elements_of(tg.ReadFromCsv(path)) == [("1", "1.5"), ("99999999999999999999", "9007199254740992"), ("", "x")]
+    assert elements_of(tg.ReadFromCsv(path_of_fractions)) == [(1.5,), (2.0**53,)]
+
+
+def test_a_file_of_another_format_is_said_to_look_like_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "it.csv", gzip.compress(b"a\n1\n"))
+    with pytest.raises(tg.BuildError, match="It looks as if it is compressed by gzip: say compression='gzip'"):
+        elements_of(tg.ReadFromCsv(path))

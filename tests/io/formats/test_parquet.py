@@ -116,3 +116,13 @@ def parquet_of(ids: list[int]) -> bytes:
     buffer = io.BytesIO()
     pq.write_table(pa.table({"id": ids}), buffer)
     return buffer.getvalue()
+
+
+def test_a_file_without_columns_is_empty_and_rows_without_columns_are_refused(tmp_path: Path) -> None:
+    without = pa.table({"a": range(2)}).select([])
+    pq.write_table(without, tmp_path / "it.parquet")
+    assert elements_of(tg.ReadFromParquet(tmp_path / "it.parquet", as_=dict)) == []
+    with pa.ipc.new_file(tmp_path / "it.arrow", without.schema) as out:
+        out.write_table(without)
+    with pytest.raises(tg.ReadError, match=r"it.arrow, row 1: it has no columns"):
+        elements_of(tg.ReadFromArrow(tmp_path / "it.arrow", as_=dict))

@@ -66,6 +66,25 @@ def test_each_destination_has_its_own_shards(tmp_path: Path) -> None:
     }
 
 
+def test_two_addresses_with_the_same_name_share_its_files(tmp_path: Path) -> None:
+    values = [(("a", "bc"), "first"), (("ab", "c"), "second"), (("ab", "d"), "third")]
+    for shards, template, expected in (
+        (0, "-SSSSS-of-NNNNN", {"-00000-of-00002": "first\n", "-00001-of-00002": "second\n"}),
+        (1, "", {"": "first\nsecond\n"}),
+    ):
+        folder = tmp_path / str(shards)
+        sink = TextSink(f"{folder}/{{destination}}{{destination}}", "", shards, template, addressed=True)
+        sink.commit("run", write(sink, "run", values))
+        found = written(folder)
+        assert {name.removeprefix("abc"): text for name, text in found.items() if "abd" not in name} == expected
+
+
+def test_a_name_that_is_of_a_file_and_of_a_folder_is_an_error_that_shows_it(tmp_path: Path) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}", "", 1, "", addressed=True)
+    with pytest.raises(WriteError, match=rf"{tmp_path}/de/x: the output can't get this name: .* two destinations"):
+        sink.commit("run", write(sink, "run", addressed("de:a", "de/x:b")))
+
+
 def test_a_second_run_replaces_the_output_of_the_first_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "mine-00000-of-00001").write_text("not the sink's\n")
     sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)

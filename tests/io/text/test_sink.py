@@ -342,6 +342,11 @@ def test_a_write_error_names_the_path() -> None:
             "WriteToText: the header can't be written as ascii: 'ascii' codec can't encode character '\\xe9' "
             "in position 0: ordinal not in range(128)",
         ),
+        (
+            {"prefix": "{0}/" + 240 * "x"},
+            f"WriteToText: a file can't be called '{58 * 'x'}…: that has 240 bytes, and names have at most 255, of "
+            "which 55 are for the numbers of run and shard",
+        ),
         ({"prefix": "{0}/file/x"}, "can't write to {0}/file: {0}/file is not a folder"),
         (
             {"prefix": "{0}/folder", "num_shards": 1, "template": ""},

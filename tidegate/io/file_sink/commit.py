@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import BinaryIO, TypeAlias
 
 from tidegate.io import files
@@ -55,14 +55,18 @@ class FileCommit:
         return [self._store.url(path) for path in final]
 
     def _final_files(self, committables: Sequence[Committable], checkpoint: int | None) -> FinalFiles:
-        by_address: dict[tuple[str, ...], list[tuple[int, Piece]]] = {} if self._output.addressed else {(): []}
+        addition = "" if checkpoint is None else f"-{checked_run(self._run)}-{checkpoint:05d}"
+        # By prefixes and not by addresses, two of which may give the same one.
+        by_prefix: dict[str, list[tuple[int, Piece]]] = {}
+        prefix_of = cache(self._output.prefix_of)
+        if not self._output.addressed:
+            by_prefix[prefix_of(()) + addition] = []
         for committable in in_order(committables):
             piece = Piece(*committable.payload)
-            by_address.setdefault(tuple(piece.address), []).append((committable.order[0], piece))
-        addition = "" if checkpoint is None else f"-{checked_run(self._run)}-{checkpoint:05d}"
+            prefix = prefix_of(tuple(piece.address)) + addition
+            by_prefix.setdefault(prefix, []).append((committable.order[0], piece))
         final: FinalFiles = {}
-        for address, found in sorted(by_address.items()):
-            prefix = self._output.prefix_of(address) + addition
+        for prefix, found in sorted(by_prefix.items()):
             shards = self._divided(found)
             if not shards and checkpoint is None:
                 shards = [[]]
@@ -72,14 +76,14 @@ class FileCommit:
         return final
 
     def _divided(self, found: Sequence[tuple[int, Piece]]) -> list[list[Piece]]:
-        """The pieces of an address, with their tasks, divided into those of each file."""
+        """The pieces of a prefix, with their tasks, divided into those of each file."""
         if self._shards:
             return [[piece for _, piece in found if piece.shard == shard] for shard in range(self._shards)]
         if self._output.addressed and self._format.appends:
             # A task that has many files open may finish some early; the pieces it then writes continue the same file.
-            by_file: dict[tuple[int, int], list[Piece]] = {}
+            by_file: dict[tuple[int, int, tuple[str, ...]], list[Piece]] = {}
             for task, piece in found:
-                by_file.setdefault((task, piece.file), []).append(piece)
+                by_file.setdefault((task, piece.file, tuple(piece.address)), []).append(piece)
             return list(by_file.values())
         return [[piece] for _, piece in found]
 
@@ -113,7 +117,13 @@ class FileCommit:
         if any(self._store.find(part) is None for part in parts):
             self._check_committed(path, pieces)
             return
-        self._store.move(parts[0] if len(parts) == 1 else self._joined(path, pieces), path)
+        whole = parts[0] if len(parts) == 1 else self._joined(path, pieces)
+        try:
+            self._store.move(whole, path)
+        except OSError as error:
+            raise WriteError(
+                f"{self._store.url(path)}: the output can't get this name: {files.describe(error)}{_advice(error)}"
+            ) from error
 
     def _joined(self, path: str, pieces: list[Piece]) -> str:
         """One file made of several parts, or of none."""
@@ -178,6 +188,12 @@ class FileCommit:
 
     def _part(self, piece: Piece) -> str:
         return files.join(self._work, piece.path)
+
+
+def _advice(error: OSError) -> str:
+    if isinstance(error, FileExistsError | NotADirectoryError | IsADirectoryError):
+        return ". A path is that of a file or of a folder: two destinations, or those of another run, use it as both"
+    return ""
 
 
 def joined_size(pieces: Iterable[Piece]) -> int:

@@ -19,6 +19,7 @@ from tidegate.io.file_sink.commit import FileCommit
 from tidegate.io.file_sink.format import FileFormat
 from tidegate.io.file_sink.output_files import OutputFiles
 from tidegate.io.first_contact import check_writable
+from tidegate.io.output_names import NameTemplate, check_lengths
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
@@ -82,6 +83,10 @@ class FileSink(Sink[Any]):
             if "/" in text:
                 raise BuildError(f"{transform}: {what}={text!r} may not have a '/': folders go into the prefix")
         self._check_rolling()
+        try:
+            check_lengths(f"{NameTemplate.of(self.prefix).fixed_folder}/" if self.addressed else self.prefix)
+        except ValueError as error:
+            raise BuildError(f"{transform}: {error}") from error
         output = self._output()
         path = output.final(output.prefix, 0, 1)
         self.format.check(path)

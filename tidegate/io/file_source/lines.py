@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 from tidegate.io import files
 from tidegate.io.byte_streams import needs_recoding, skip_to, without_bom
@@ -118,6 +118,25 @@ def damage(file: OpenedFile, error: Exception, reading: Reading, line: int | Non
     if reading.selection.bad_records == "fail":
         raise read_error(file.url, "line", line, Problem(0, None, reason)) from error
     return BadRecord(file.url, line, None, reason, None)
+
+
+_BEGINNINGS: Final = {
+    b"\x1f\x8b": "is compressed by gzip: say compression='gzip'",
+    b"BZh": "is compressed by bzip2: say compression='bz2'",
+    b"\xfd7zXZ": "is compressed by xz: say compression='xz'",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd: say compression='zstd'",
+    b"PK\x03\x04": "is a zip archive: say compression='zip'",
+    b"PAR1": "is a Parquet file: read it by tg.ReadFromParquet",
+    b"Obj\x01": "is an Avro file: read it by tg.ReadFromAvro",
+    b"ARROW1": "is an Arrow file: read it by tg.ReadFromArrow",
+}
+"""The first bytes of files that have no lines, and what to do with them."""
+
+
+def resemblance(data: bytes) -> str:
+    """The end of a message about the first bytes of a file that are no text: what they look like."""
+    found = next((what for beginning, what in _BEGINNINGS.items() if data.startswith(beginning)), None)
+    return "" if found is None else f". It looks as if it {found}"
 
 
 def split_records(data: bytes, quote: bytes | None) -> list[bytes]:

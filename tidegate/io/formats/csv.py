@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -10,7 +11,16 @@ from typing import Any, BinaryIO, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
-from tidegate.io.file_source.lines import TextFile, chunks_of, damage, good_and_bad, is_damaged, moved, split_records
+from tidegate.io.file_source.lines import (
+    TextFile,
+    chunks_of,
+    damage,
+    good_and_bad,
+    is_damaged,
+    moved,
+    resemblance,
+    split_records,
+)
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import PIECE, Piece, first_record, whole_records
 from tidegate.io.formats.packages import need_pyarrow
@@ -125,7 +135,7 @@ class CsvFormat(FileFormat):
         try:
             header = text.in_utf8(body, 0).decode()
         except UnicodeDecodeError as error:
-            raise text.refuse(0, f"the header is not {self.encoding}: {error.reason}") from error
+            raise text.refuse(0, f"the header is not {self.encoding}: {error.reason}{resemblance(body)}") from error
         if not header.strip():
             return (), len(body)
         if header.startswith("{") and _is_object(header):
@@ -135,10 +145,11 @@ class CsvFormat(FileFormat):
         import csv
 
         options: dict[str, Any] = {"quotechar": self.quote_char} if self.quote_char else {"quoting": csv.QUOTE_NONE}
-        rows = csv.reader(
-            header.lstrip("\r\n").splitlines(True), delimiter=self.delimiter, escapechar=self.escape_char, **options
-        )
+        lines = io.StringIO(header.lstrip("\r\n"), newline="")
+        rows = csv.reader(lines, delimiter=self.delimiter, escapechar=self.escape_char, **options)
         names = tuple(next(rows, ()))
+        if any(rows):
+            raise text.refuse(0, f"lines end with a carriage return alone, after {names[-1]!r}: they need line feeds")
         doubled = next((name for at, name in enumerate(names) if name in names[:at]), None)
         if doubled is not None:
             raise text.refuse(0, f"the header has {doubled!r} twice: give names of your own, as in column_names=[…]")
@@ -166,7 +177,24 @@ class CsvFormat(FileFormat):
             if good is None:
                 return {}
             schema = good.schema
-        return {field.name: field.type for field in schema}
+        types = {field.name: field.type for field in schema}
+        inexact = [name for name, type in types.items() if kind_of(type) == "float"]
+        if inexact and _LONG_INTEGER.search(piece.data):
+            as_text = _Parser(self, names, None, RecordSchema(tuple(Field(name, _string()) for name in inexact)))
+            for at, found in good_and_bad(split_records(piece.data, self._quote), as_text, _explain, _errors()):
+                del at
+                for name in inexact if type(found) is not Problem else ():
+                    if any(map(_is_rounded, found.column(name).to_pylist())):
+                        types[name] = _string()
+        return types
+
+
+_LONG_INTEGER: Final = re.compile(rb"\d{16}")
+
+
+def _is_rounded(text: str) -> bool:
+    """Whether a text is an integer that a float can't represent."""
+    return re.fullmatch(r"[-+]?\d{16,}", text) is not None and int(float(text)) != int(text)
 
 
 class _Parser:

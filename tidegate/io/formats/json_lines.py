@@ -12,7 +12,16 @@ from typing import Any, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
-from tidegate.io.file_source.lines import TextFile, chunks_of, damage, good_and_bad, is_damaged, moved, split_records
+from tidegate.io.file_source.lines import (
+    TextFile,
+    chunks_of,
+    damage,
+    good_and_bad,
+    is_damaged,
+    moved,
+    resemblance,
+    split_records,
+)
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.file_source.pieces import PIECE, first_record, whole_records
 from tidegate.io.formats.packages import need_pyarrow
@@ -67,6 +76,8 @@ class JsonFormat(FileFormat):
         found = next((found for _, found in runs if type(found) is not Problem), None)
         if found is None:
             return None
+        given_names = () if selection.schema is None else selection.schema.names
+        _check_exact(file, found.schema, set(given_names), piece.data)
         inferred = [Field(field.name, _of_json(field.type)) for field in found.schema]
         if selection.schema is not None:
             given = _readable(selection.schema).fields
@@ -111,6 +122,28 @@ class JsonFormat(FileFormat):
         return lambda offset, data: _decoded(text, parser, decoder, offset, data)
 
 
+def _check_exact(file: OpenedFile, inferred: Any, given: set[str], data: bytes) -> None:
+    """Raise ReadError if a column that is inferred to be of floats begins with an integer that no float represents."""
+    names = [field.name for field in inferred if kind_of(field.type) == "float" and field.name not in given]
+    if not names or not _LONG_INTEGER.search(data):
+        return
+    for line in filter(_LONG_INTEGER.search, data.split(b"\n")):
+        try:
+            values = json.loads(line)
+        except ValueError:
+            continue
+        for name in names:
+            value = values.get(name) if isinstance(values, dict) else None
+            if type(value) is int and int(float(value)) != value:
+                raise ReadError(
+                    f"{file.url}, column {name!r}: no column of numbers can have {value} and the other values: read "
+                    f"as_=dict, or round them by {name!r}: float in schema="
+                )
+
+
+_LONG_INTEGER: Final = re.compile(rb"\d{16}")
+
+
 def _as_objects(selection: Selection) -> bool:
     """Whether elements are made of the objects that `json` returns, whatever their members are."""
     return (selection.schema is None and selection.shape.kind == "dict") or selection.shape.kind == "pydantic"
@@ -146,8 +179,9 @@ class _Parser:
         if not names or "unexpected field" not in problem.reason:
             return problem
         new = next((name for name in json.loads(record) if name not in names), None)
-        if new is None:  # it is in an object inside the record
-            return problem
+        if new is None:
+            twice = _repeated(record)  # else it is in an object inside the record
+            return problem if twice is None else Problem(0, twice, "it is there twice", problem.text)
         reason = (
             f"it is no column: the first records have {', '.join(names)}. schema= gives the columns, and "
             "schema_evolution='union' reads those of all files"
@@ -163,6 +197,13 @@ class _Parser:
                 advice = f"; with {field.name!r}: float in schema= it may have fractions"
                 return Problem(0, field.name, problem.reason + advice, problem.text)
         return problem
+
+
+def _repeated(record: bytes) -> str | None:
+    """The name of a member that an object has twice."""
+    pairs: list[tuple[str, Any]] = json.loads(record, object_pairs_hook=list)
+    names = [name for name, _ in pairs]
+    return next((name for at, name in enumerate(names) if name in names[:at]), None)
 
 
 def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int, data: bytes) -> list[Any]:
@@ -280,13 +321,14 @@ def _explain(record: bytes, error: Exception) -> Problem:
     text = excerpt(record.rstrip())
     if isinstance(error, UnicodeDecodeError):
         bad = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
-        return Problem(0, None, f"{bad} is not {error.encoding}", text)
+        return Problem(0, None, f"{bad} is not {error.encoding}{resemblance(record)}", text)
     try:
         value = json.loads(record)
     except (ValueError, RecursionError) as broken:
         where = f" (character {broken.pos + 1})" if isinstance(broken, json.JSONDecodeError) else ""
         reason = broken.msg if isinstance(broken, json.JSONDecodeError) else str(broken)
-        return Problem(0, None, f"it is not JSON: {reason}{where}", text)
+        part = "; each line of a file of JSON lines has one object" if record.lstrip()[:1] in (b"[", b"{") else ""
+        return Problem(0, None, f"it is not JSON: {reason}{where}{part}", text)
     if not isinstance(value, dict):
         return Problem(0, None, f"a line holds one JSON object, not {text[:80]}", text)
     return _explain_object(str(error), text)
@@ -295,7 +337,8 @@ def _explain(record: bytes, error: Exception) -> Problem:
 def _explain_object(words: str, text: str) -> Problem:
     changed = re.search(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)", words)
     if changed is not None:
-        return Problem(0, changed[1].replace("/", "."), f"it is a {changed[3]}, where a {changed[2]} is expected", text)
+        found, expected = (f"an {kind}" if kind[0] in "ao" else f"a {kind}" for kind in (changed[3], changed[2]))
+        return Problem(0, changed[1].replace("/", "."), f"it is {found}, where {expected} is expected", text)
     twice = re.search(r"Column\(/([^)]*)\) was specified twice", words)
     if twice is not None:
         return Problem(0, twice[1].replace("/", "."), "it is there twice", text)

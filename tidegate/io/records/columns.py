@@ -61,7 +61,17 @@ def fit(column: Any, type: Any, timezone: str | None) -> Any:
         return column
     if kind_of(type) in ("list", "struct", "map"):
         return _fit_nested(column, type, timezone)
+    if kind_of(column.type) == "string" and kind_of(type) == "time":
+        return pa.array(map(_clock_time, column.to_pylist()), type)
     return column.cast(type)
+
+
+def _clock_time(text: str | None) -> datetime.time | None:
+    """A time of day in ISO 8601. Raises ValueError for another text, and for a time with a zone."""
+    found = None if text is None else datetime.time.fromisoformat(text)
+    if found is not None and found.tzinfo is not None:
+        raise ValueError("a time of day has no time zone")
+    return found
 
 
 def _parsed_times(column: Any, timezone: str | None) -> Any:

@@ -59,10 +59,12 @@ class BatchDecoder:
     def _decode(self, batch: Any) -> list[Any]:
         if not batch.num_rows:
             return []
+        if not self._all:
+            raise _Refused(None, "it has no columns")
         columns = [self._fitted(batch, column) for column in self._all]
         if self._selection.where:
             columns = self._filtered(columns)
-        if not columns or not len(columns[0]):
+        if not len(columns[0]):
             return []
         values = [self._values(column, array) for column, array in zip(self._all[: self._width], columns)]
         try:

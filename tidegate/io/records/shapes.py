@@ -52,8 +52,8 @@ class Shape:
 
     def check_names(self, names: Sequence[str], where: str, error: type[Exception] = BuildError) -> None:
         """Raise an error, naming the column, for columns that elements of this shape can't have."""
-        doubled = next((name for at, name in enumerate(names) if name in names[:at]), None)
-        if doubled is not None:
+        if len(set(names)) < len(names):
+            doubled = next(name for at, name in enumerate(names) if name in names[:at])
             raise error(f"{where}: there are several columns {doubled!r}: read some of them, as in columns=[…]")
         if self.kind == "row":
             unfit = next((name for name in names if name.startswith("_") or not name.isidentifier()), None)
@@ -112,6 +112,8 @@ def _rows(make: Callable[[Any], Any], columns: Columns) -> list[Any]:
 
 @lru_cache(maxsize=1024)
 def _dict_maker(names: tuple[str, ...]) -> Maker:
+    if not names:
+        return lambda columns: []
     # A dict display with the names spelled out takes half as long as `dict(zip(names, values))`.
     variables = [f"v{at}" for at in range(len(names))]
     items = ", ".join(f"{name!r}: {variable}" for name, variable in zip(names, variables))
