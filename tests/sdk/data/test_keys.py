@@ -30,6 +30,7 @@ from tidegate.sdk.data.keys import (
     key_bytes,
     key_group,
     partition_of,
+    partitions_of,
 )
 from tidegate.sdk.errors import BuildError, KeyEncodingError
 from tidegate.sdk.time import Duration, Timestamp
@@ -514,3 +515,10 @@ def test_keys_are_spread_evenly_over_the_partitions_of_each_level(spread_keys: l
     sizes = Counter(partition_of(key, 16, level=1) for key in part)
     assert len(sizes) == 16
     assert max(sizes.values()) < 2 * len(part) / 16
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 32])
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("keys", [[*range(-3, 3), 2**63 - 1], ["a", "é"], [1, 1.0, "a"], [2**63], ["\ud800"], []])
+def test_many_keys_have_the_partitions_of_each(keys: list[Any], level: int, n: int) -> None:
+    assert partitions_of(keys, n, level) == [partition_of(key, n, level) for key in keys]

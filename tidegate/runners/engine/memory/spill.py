@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import copyreg
 import struct
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.coders import Reducers, decode_columns, encode_columns
-from tidegate.sdk.data.keys import partition_of
+from tidegate.sdk.data.keys import partitions_of
 from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import window_order
 
@@ -36,6 +37,7 @@ _FRAMES: Final = 64
 _MIN_FRAME_VALUES: Final = 16
 _MAX_FRAME_VALUES: Final = 50_000
 _MAX_LEVEL: Final = 5
+_PARTITIONED_TOGETHER: Final = 4_096
 
 
 class SpilledValues(Sequence[Any]):
@@ -123,21 +125,48 @@ class Spill:
 
     def write(self, window: Any, table: dict[Any, Any]) -> None:
         """Write a window's table to disk, in frames of bounded size."""
-        buckets: list[list[Any]] = [[] for _ in range(PARTITIONS)]
-        level = self.level
-        for key in table:
-            buckets[partition_of(key, PARTITIONS, level)].append(key)
-        for number, keys in enumerate(buckets):
-            if keys:
-                self._write_partition(number, window, keys, table)
+        limit = max(_MIN_FRAME_VALUES, min(_MAX_FRAME_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
+        frames: list[Frame] = [([], [], []) for _ in range(PARTITIONS)]
+        parts: list[list[Any]] = [[] for _ in range(PARTITIONS)]
+        add_key, add_entry = [keys.append for keys, _, _ in frames], [part.append for part in parts]
+        remaining, entries = iter(table), iter(table.values())
+        # In small portions, so that the entries, which lie about in memory, are in the processor's cache.
+        while portion := list(islice(remaining, _PARTITIONED_TOGETHER)):
+            numbers = partitions_of(portion, PARTITIONS, self.level)
+            for number, key, entry in zip(numbers, portion, entries, strict=False):
+                add_key[number](key)
+                add_entry[number](entry)
+            for number, (frame, part) in enumerate(zip(frames, parts, strict=True)):
+                _, counts, values = frame
+                counts += map(len, part) if self.lists else [1] * len(part)
+                values += chain.from_iterable(part) if self.lists else part
+                part.clear()
+                if len(values) >= limit:
+                    self._write_partition(number, window, frame, limit)
+                    for column in frame:
+                        column.clear()
+        for number, frame in enumerate(frames):
+            if frame[0]:
+                self._write_partition(number, window, frame, limit)
 
-    def _write_partition(self, number: int, window: Any, keys: list[Any], table: dict[Any, Any]) -> None:
+    def _write_partition(self, number: int, window: Any, frame: Frame, limit: int) -> None:
+        """Write a frame as frames with at most `limit` values; an entry with more of them is divided."""
         partition = self.files.get(number)
         if partition is None:
             partition = self.files[number] = _Partition(new_file(self.directory, f"spill-{self.level}-{number}"))
-        limit = max(_MIN_FRAME_VALUES, min(_MAX_FRAME_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
-        for frame in _list_frames(keys, table, limit) if self.lists else _entry_frames(keys, table, limit):
-            partition.append(window, *frame)
+        keys, counts, values = frame
+        ends = list(accumulate(counts))
+        at = start = 0
+        while at < len(keys):
+            after = bisect_right(ends, start + limit, at)
+            if after > at:
+                partition.append(window, keys[at:after], counts[at:after], values[start : ends[after - 1]])
+            else:
+                after = at + 1
+                for first in range(start, ends[at], limit):
+                    piece = values[first : min(first + limit, ends[at])]
+                    partition.append(window, [keys[at]], [len(piece)], piece)
+            at, start = after, ends[after - 1]
 
     def drain(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         """Load and remove the partitions one by one; yield their tables with their windows.
@@ -175,9 +204,18 @@ class Spill:
             for key, accumulator in zip(keys, values, strict=True):
                 table[key] = self.merge((table[key], accumulator)) if key in table else accumulator
             return
+        get = table.get
+        if counts.count(1) == len(keys):
+            for key, value in zip(keys, values, strict=True):
+                entry = get(key)
+                if entry is None:
+                    table[key] = [value]
+                else:
+                    entry.append(value)
+            return
         at = 0
         for key, n in zip(keys, counts, strict=True):
-            entry = table.get(key)
+            entry = get(key)
             if entry is None:
                 table[key] = values[at : at + n]
             else:
@@ -235,33 +273,6 @@ def _by_window(tables: dict[Any, dict[Any, Any]]) -> Iterator[tuple[Any, dict[An
 
 Frame: TypeAlias = tuple[list[Any], list[int], list[Any]]
 """Keys, the number of values of each key, and the values of all keys in one list."""
-
-
-def _entry_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
-    """Frames of at most `limit` entries, each entry being one value."""
-    for start in range(0, len(keys), limit):
-        part = keys[start : start + limit]
-        yield part, [1] * len(part), [table[key] for key in part]
-
-
-def _list_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
-    """Frames of entries that are lists, with at most `limit` values together; a longer list is divided."""
-    counts = [len(table[key]) for key in keys]
-    at = 0
-    while at < len(keys):
-        if counts[at] > limit:
-            key, entry = keys[at], table[keys[at]]
-            for start in range(0, len(entry), limit):
-                part = entry[start : start + limit]
-                yield [key], [len(part)], part
-            at += 1
-            continue
-        first, total = at, 0
-        while at < len(keys) and total + counts[at] <= limit:
-            total += counts[at]
-            at += 1
-        part = keys[first:at]
-        yield part, counts[first:at], list(chain.from_iterable([table[key] for key in part]))
 
 
 _EXPANSION: Final = 4
