@@ -40,6 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
     group.addoption("--expressions", type=int, default=25, help="how many random expressions to compare with Spark")
     group.addoption("--tpch", help="a folder with tables of TPC-H, recorded by tests/support/sql/record_tpch.py")
+    group.addoption("--loops", type=int, default=24, help="how many random loops to compare with their unrolling")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
     group.addoption(
         "--streaming-workers",

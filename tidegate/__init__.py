@@ -70,6 +70,7 @@ from tidegate.sdk.primitives import (
     WindowInto,
     Write,
 )
+from tidegate.sdk.primitives.iteration import Iterate, IterateResult, Round
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
 from tidegate.sdk.steps.applied_function import ptransform_fn
 from tidegate.sdk.steps.transform import PTransform
@@ -133,6 +134,7 @@ from tidegate.transforms.grouping.deduplicate import Deduplicate, DeduplicatePer
 from tidegate.transforms.grouping.group_by import GroupBy
 from tidegate.transforms.grouping.join import IntervalJoin, Join
 from tidegate.transforms.grouping.top_n import TopN
+from tidegate.transforms.iteration import Empty, Settled
 from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
@@ -386,4 +388,9 @@ __all__ = [
     "PeriodicSequence",
     "Reify",
     "WaitOn",
+    "Empty",
+    "Iterate",
+    "IterateResult",
+    "Round",
+    "Settled",
 ]

@@ -6,16 +6,20 @@ in `Plan.decisions`; the engine and the runners only execute the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from tidegate.sdk import moved
+from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
     GroupByKey,
+    Iterate,
     Node,
+    ParDo,
     Pipeline,
     Read,
     TestStream,
@@ -123,6 +127,16 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop whose rounds one step runs: its node, and the plan of its body, in which empty sources stand for what the
+    body reads. `results` has, for each collection of the body that is read outside it, those that steps emit for it."""
+
+    node: Iterate
+    plan: Plan
+    results: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """The plan of a pipeline. Steps are in topological order.
 
@@ -139,6 +153,10 @@ class Plan:
     _outputs: dict[int, list[Edge]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _stage_steps: dict[int, list[Step]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _region_of: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    loops: tuple[Loop, ...] = ()
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     def inputs(self, step: int) -> Iterator[Edge]:
         """The edges into a step."""
@@ -165,8 +183,27 @@ class Plan:
         """The steps of some stages, in order."""
         return sorted(chain.from_iterable(map(self.stage_steps, stages)), key=lambda step: step.id)
 
+    def loop(self, label: str) -> Loop:
+        """The loop with that label; KeyError if there is none."""
+        for loop in self.loops:
+            if loop.node.label == label:
+                return loop
+        raise KeyError(label)
+
     def region_of(self, stage: int) -> int:
         """The number of the region a stage belongs to."""
         if not self._region_of:
             self._region_of.update({stage: number for number, stages in enumerate(self.regions) for stage in stages})
         return self._region_of[stage]
+
+
+def with_round(node: ParDo, number: int) -> ParDo:
+    """The node with the number of a loop's round for those of its functions that ask for it."""
+
+    def given(params: tuple[Param, ...]) -> tuple[Param, ...]:
+        return tuple(replace(param, ref=str(number)) if param.kind == "round" else param for param in params)
+
+    params = given(node.params)
+    callbacks = tuple(replace(callback, params=given(callback.params)) for callback in node.callbacks)
+    changed = params != node.params or callbacks != node.callbacks
+    return replace(node, params=params, callbacks=callbacks) if changed else node

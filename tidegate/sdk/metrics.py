@@ -7,7 +7,7 @@ derived from the line which that function is executing. This costs nothing unles
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -83,6 +83,30 @@ class MetricCells:
             self.gauges.copy(),
             {key: strings.copy() for key, strings in self.string_sets.copy().items()},
         )
+
+    def of_steps(self, labels: Set[str]) -> MetricCells:
+        """The metrics of some steps."""
+        return MetricCells(
+            *({key: value for key, value in table.items() if key.step in labels} for table in self.tables)
+        )
+
+    def by_key(self, key_of: Callable[[MetricKey], MetricKey]) -> MetricCells:
+        """The same metrics under other keys."""
+        return MetricCells(*({key_of(key): value for key, value in table.items()} for table in self.tables))
+
+    @property
+    def tables(self) -> tuple[dict[MetricKey, Any], ...]:
+        """Counters, distributions, gauges and string sets."""
+        return self.counters, self.distributions, self.gauges, self.string_sets
+
+
+ROUND: Final = "@round "
+"""Stands between a step's label and the number of a round, in keys of metrics of one round."""
+
+
+def in_round(cells: MetricCells, number: int) -> MetricCells:
+    """The metrics as those of one round of a loop, which `MetricResults.by_round` returns."""
+    return cells.by_key(lambda key: MetricKey(f"{key.step}{ROUND}{number}", key.namespace, key.name))
 
 
 def merge_distributions(a: DistributionResult, b: DistributionResult) -> DistributionResult:
@@ -255,14 +279,23 @@ class MetricResults:
 
     def all(self) -> Iterator[MetricResult]:
         """Every metric, ordered by step, namespace and name."""
-        tables: Iterable[dict[MetricKey, Any]] = (
-            self._cells.counters,
-            self._cells.distributions,
-            self._cells.gauges,
-            self._cells.string_sets,
-        )
-        found = [MetricResult(key, value) for table in tables for key, value in table.items()]
-        yield from sorted(found, key=lambda result: result.key)
+        found = [MetricResult(key, value) for table in self._cells.tables for key, value in table.items()]
+        yield from sorted((result for result in found if ROUND not in result.key.step), key=lambda result: result.key)
+
+    def by_round(self, step: str) -> dict[int, MetricResults]:
+        """The metrics of a loop, or of a step in its body, by the number of the round; a step matches as in `query`.
+
+        Of a loop these are `fed_back`, how many elements a round left for the next, and `seconds`. Metrics are kept by
+        round for the first 1,000 rounds; `query` has the totals of all rounds.
+        """
+        found: dict[int, MetricCells] = {}
+        for kind, table in enumerate(self._cells.tables):
+            for key, value in table.items():
+                label, is_of_round, number = key.step.rpartition(ROUND)
+                if is_of_round and (label == step or label.endswith("/" + step)):
+                    cells = found.setdefault(int(number), MetricCells())
+                    cells.tables[kind][MetricKey(label, key.namespace, key.name)] = value
+        return {number: MetricResults(found[number]) for number in sorted(found)}
 
     def query(
         self, name: str | None = None, *, namespace: str | type | None = None, step: str | None = None

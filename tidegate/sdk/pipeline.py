@@ -34,7 +34,7 @@ from tidegate.sdk.run_settings import RunSettings
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions
 from tidegate.sdk.steps.applied_function import AppliedFunction, checked_function
 from tidegate.sdk.steps.applied_steps import AppliedStep, AppliedSteps
-from tidegate.sdk.steps.builder import StepBuilder, check_not_removed
+from tidegate.sdk.steps.builder import Body, StepBuilder
 from tidegate.sdk.steps.lookup import output_of, step_of
 from tidegate.sdk.steps.pvalue import Applier, PValue
 from tidegate.sdk.steps.transform import PTransform, Transform
@@ -204,7 +204,7 @@ class Pipeline(Applier):
         A run of it neither reads nor overwrites the state of this pipeline's runs. `runner` and `run_for` override
         this pipeline's."""
         PipelineUsage.used = True
-        check_not_removed(pcoll)
+        self._builder.check_readable(pcoll.id)
         part = Pipeline(options=self.options, name=self.name)
         part._settings = self._settings.for_preview(runner, run_for)
         leading = self._steps.leading_to(pcoll.id)
@@ -456,6 +456,11 @@ class PCollection(PValue, Generic[T]):
 
     def _repr_html_(self) -> str:
         return interactive().collection_html(self)
+
+
+def capture(pipeline: Pipeline, variables: Sequence[PCollection[Any]], build: Callable[[], R]) -> tuple[R, Body]:
+    """The result of `build`, and the steps that it applies to loop variables, which leave the pipeline."""
+    return pipeline._builder.capture(variables, build)
 
 
 def _expand_error(error: Exception, step: AppliedStep, advice: str) -> ExpandError:

@@ -21,6 +21,7 @@ from tidegate.sdk.user_code.by_value import is_installed
 from tidegate.sdk.user_code.frames import Where
 from tidegate.testing.matchers import Matcher, as_matcher
 from tidegate.testing.pane_recorder import PaneRecorder
+from tidegate.testing.tolerance import with_tolerance
 
 if TYPE_CHECKING:
     from tidegate.sdk.options.model import PipelineOptions
@@ -135,12 +136,20 @@ class Assertion:
         return trace
 
 
-def assert_that(pcoll: PCollection[Any], matcher: Any, label: str | None = None, *, panes: bool = False) -> None:
+def assert_that(
+    pcoll: PCollection[Any],
+    matcher: Any,
+    label: str | None = None,
+    *,
+    panes: bool = False,
+    near: float | None = None,
+) -> None:
     """Check the elements of a collection of a `TestPipeline` after the run.
 
     `matcher` is `equal_to(...)`, `contains(...)` or another matcher, or a function of the list of all elements that
     fails by raising AssertionError or returning False. With `panes`, the matcher gets a `Recorded` for each window of
-    each element, to compare with `fired(...)`.
+    each element, to compare with `fired(...)`. With `near`, floats that the matcher expects, also inside tuples, lists
+    and dicts, are equal to numbers that differ by at most `near`.
     """
     pipeline = getattr(pcoll, "pipeline", None)
     if not isinstance(pcoll, PCollection):
@@ -151,6 +160,8 @@ def assert_that(pcoll: PCollection[Any], matcher: Any, label: str | None = None,
             "write `with tidegate.testing.TestPipeline() as pipeline:`"
         )
     converted = as_matcher(matcher)
+    if near is not None:
+        converted = with_tolerance(converted, near)
     recorder = _AssertionRecorder(label, per_window=panes or converted.per_window)
     _ = pcoll | recorder
     frames = _author_frames(sys._getframe(1))

@@ -24,6 +24,7 @@ from tidegate.sdk.data.columns import BIGINT, Field, Schema
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.json import dump, load
 from tidegate.sdk.portable.loading import check_environment, install_code
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.relational.expressions import Call, Column
 from tidegate.sdk.relational.relations import Aggregate, Named
@@ -162,6 +163,31 @@ def every_kind() -> portable.Pipeline:
             relation=Aggregate((Named("k", Column("k", BIGINT)),), (Named("n", Call("count", (), BIGINT, False)),)),
             reads=("attribute",),
             late_tag="late",
+        ),
+    )
+    step = portable.ParDo(
+        label="Loop/step",
+        where=HERE,
+        inputs=("before",),
+        outputs=outputs("x"),
+        fn=fn,
+        form="map",
+        params=(element,),
+    )
+    nodes += (
+        portable.Iterate(
+            label="Loop",
+            where=HERE,
+            inputs=("h", "a"),
+            outputs=outputs("i", "j"),
+            variables=(LoopVariable("x", "h", "before", "x"),),
+            body=(step,),
+            collections=(portable.Collection("before"), portable.Collection("x", windowing=session)),
+            rounds=7,
+            again=("x",),
+            until="before",
+            gives=("x",),
+            strict=True,
         ),
     )
     ids = [out.collection for node in nodes for out in node.outputs]

@@ -16,6 +16,8 @@ from tidegate.runners.engine.grouping.operator import TableOperator, WindowTable
 from tidegate.runners.engine.grouping.sessions.batch import BatchSessions
 from tidegate.runners.engine.grouping.sessions.streaming import StreamingSessions
 from tidegate.runners.engine.grouping.window_table import WindowedGlobalCombine, WindowGrouping
+from tidegate.runners.engine.iteration.operator import LoopOperator
+from tidegate.runners.engine.iteration.rounds import MakeGraph
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
 from tidegate.runners.engine.ordering.time_ordered import TimeOrderedOperator
 from tidegate.runners.engine.side_inputs.operator import SideInputOperator
@@ -29,6 +31,7 @@ from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
     GroupByKey,
+    Iterate,
     KeyOf,
     ParDo,
     Reshuffle,
@@ -49,14 +52,24 @@ class Pass(Operator):
         yield self.main, block
 
 
-def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[Any], Any]] | None = None) -> Operator:
+def build(
+    step: Step,
+    plan: Plan,
+    context: Context,
+    sides: dict[str, Callable[[Any], Any]] | None = None,
+    *,
+    make_graph: MakeGraph | None = None,
+) -> Operator:
     """The operator of a step that is neither a source nor a sink. Unpickles the author's functions.
 
-    `sides` are the views of the step's side inputs by `side_id`, if an outer operator fills them. With None, a step
-    with side inputs is wrapped in a `SideInputOperator`, which does.
+    `make_graph` makes the graphs of a loop's rounds. `sides` are the views of the step's side inputs by `side_id`, if
+    an outer operator fills them. With None, a step with side inputs is wrapped in a `SideInputOperator`, which does.
     """
     if sides is None and side_inputs(step.head):
         return _with_side_inputs(step, plan, context)
+    if isinstance(step.tail, Iterate):
+        assert make_graph is not None
+        return LoopOperator(plan.loop(step.label), context, make_graph)
     links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
     main = step.outputs[0]
     match step.tail:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tidegate.runners.engine.keyed_batch import KeyedBatch
+from tidegate.runners.engine.life_cycle import LifeCycle
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
@@ -59,6 +60,7 @@ class Context:
     runner's loop. None: the runner has no loop that could wait for them, so the operator waits itself.
     must_buffer: asked by a blocked operator: whether to buffer a block at once, because a snapshot is to be taken.
     inline: whether loops contain the text of the author's functions (`--inline`).
+    life: when the author's `setup` and `teardown` run.
     """
 
     memory_budget: int
@@ -75,6 +77,7 @@ class Context:
     wake: Callable[[], None] | None = None
     must_buffer: Callable[[], bool] = _never
     inline: Literal["on", "off", "always"] = DEFAULTS.inline
+    life: LifeCycle = field(default_factory=LifeCycle)
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add `n` to one of the engine's counters."""

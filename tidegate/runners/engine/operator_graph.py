@@ -89,7 +89,8 @@ class Graph:
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
         for step in steps:
-            node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, build(step, plan, context))
+            operator = build(step, plan, context, make_graph=Graph)
+            node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operator)
             if context.wrap is not None:
                 node.operator = context.wrap(step, node.operator)
             for collection in (*node.reads, *node.outputs):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tidegate.runners.engine.asynchronous.snapshot import AsyncSnapshot
+from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
 from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
 from tidegate.sdk.data.block import take_panes, take_timestamps
@@ -63,6 +64,8 @@ def select_keys(snapshot: Any, keeps: KeyFilter) -> Any:
             )
         case AsyncSnapshot():
             return snapshot.select(keeps)
+        case LoopSnapshot():
+            return snapshot if keeps(None) else None
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -129,7 +132,7 @@ def overlaid(before: Any, later: Any) -> Any:
                 later.inner_watermark,
                 overlaid(before.inner, later.inner),
             )
-        case AsyncSnapshot(), AsyncSnapshot():
+        case (AsyncSnapshot(), AsyncSnapshot()) | (LoopSnapshot(), LoopSnapshot()):
             return later
         case _:
             raise AssertionError(f"a {type(later).__name__} can't be laid over a {type(before).__name__}")

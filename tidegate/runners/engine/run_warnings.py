@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
+from tidegate.runners.engine.iteration.operator import NOT_CONVERGED, ROUNDS
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
 from tidegate.sdk.errors import counted
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
+from tidegate.sdk.metrics import ENGINE, ROUND, MetricCells, MetricKey
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.windowing.strategy import is_global
 
@@ -50,6 +51,7 @@ def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.P
         *endless_timers(metrics, max_end_timers),
         *without_watermark(pipeline, metrics),
         *without_timestamps(pipeline, metrics),
+        *not_converged(metrics),
     ]
     for text in texts:
         _warn(text)
@@ -113,6 +115,18 @@ def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Ite
                 f"step {node.label!r} ({node.where}) applied {windows} to {_elements(grouped)} that a grouping in the "
                 "global window had stamped with the end of time, so they share the windows there. Apply it before "
                 "that grouping, or assign timestamps after it, with tg.Map(lambda e: tg.TimestampedValue(e, …))"
+            )
+
+
+def not_converged(metrics: MetricCells) -> Iterator[str]:
+    """Warnings about loops that were over because they had no more rounds, although their condition was not met."""
+    for key, times in sorted(metrics.counters.items(), key=lambda item: item[0].step):
+        if (key.namespace, key.name) == (ENGINE, NOT_CONVERGED) and times and ROUND not in key.step:
+            rounds = metrics.counters.get(MetricKey(key.step, ENGINE, ROUNDS), 0)
+            yield (
+                f"the loop {key.step!r} was over after {counted(rounds, 'round')}, and its condition was not met: its "
+                "result is what the last round gave. Give it more rounds or another condition; strict=True "
+                "fails such a run"
             )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from tidegate.runners.plan import Plan
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidegate.runners.plan import Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
+from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps
 from tidegate.runners.planner.relational.lower import lower
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
-from tidegate.sdk.portable.model import Pipeline
+from tidegate.sdk.portable.model import Iterate, Pipeline
 
 __all__ = ["Traits", "plan", "validate"]
 
@@ -15,5 +19,20 @@ __all__ = ["Traits", "plan", "validate"]
 def plan(pipeline: Pipeline, traits: Traits) -> Plan:
     """Plan a pipeline for a runner with these traits. Raises BuildError for an invalid pipeline."""
     validate(pipeline)
-    live, dropped = drop_dead(pipeline) if traits.drops_unread else (pipeline, ())
-    return cut(lower(live), traits, dropped)
+    return _planned(pipeline, traits, frozenset())
+
+
+def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
+    live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
+    live = with_inputs_of_steps(lower(unrolled(live)))
+    return replace(cut(live, traits, dropped, results), loops=tuple(_loops(live, traits)))
+
+
+def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:
+    """The loops of a pipeline, with the plans of their bodies. One task runs a body, over bounded input."""
+    inner = replace(traits, parallel=False, streaming=False, blocking=False)
+    for node in pipeline.nodes:
+        if isinstance(node, Iterate):
+            body, results = body_of(node, pipeline)
+            parts = {result: tuple(emitted_as(body, result)) for result in node.results}
+            yield Loop(node, _planned(body, inner, results), parts)

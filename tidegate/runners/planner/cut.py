@@ -29,6 +29,7 @@ from tidegate.sdk.portable.model import (
     Create,
     Flatten,
     GroupByKey,
+    Iterate,
     Node,
     ParDo,
     Pipeline,
@@ -59,7 +60,8 @@ class Traits:
 class _Cut:
     pipeline: Pipeline
     traits: Traits
-    side_read: frozenset[str]
+    read_apart: frozenset[str]
+    """The collections that are read as side inputs, or outside the pipeline."""
     steps: list[Step] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -70,10 +72,15 @@ class _Cut:
         self.decisions.append(Decision(node.label, choice, reason))
 
 
-def cut(pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = ()) -> Plan:
-    """Plan a pipeline: fuse chains, lift combines, insert exchanges, and divide the steps into stages and regions."""
+def cut(
+    pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = (), results: frozenset[str] = frozenset()
+) -> Plan:
+    """Plan a pipeline: fuse chains, lift combines, insert exchanges, and divide the steps into stages and regions.
+
+    The collections `results` are read by something that is no part of the pipeline.
+    """
     side_read = frozenset(ref.collection for node in pipeline.nodes for ref in side_inputs(node))
-    state = _Cut(pipeline, traits, side_read)
+    state = _Cut(pipeline, traits, side_read | results)
     for node in dropped:
         state.decide(node, "dropped", "nothing reads its result")
     fused: set[str] = set()
@@ -96,7 +103,7 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
         last = chain[-1]
         if any(list(state.pipeline.consumers(out.collection)) for out in last.outputs[1:]):
             break
-        if any(out.collection in state.side_read for out in last.outputs):
+        if any(out.collection in state.read_apart for out in last.outputs):
             break
         readers = list(state.pipeline.consumers(last.output()))
         if len(readers) != 1 or isinstance(readers[0], Flatten):
@@ -156,6 +163,8 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
         case ParDo(calls=AsyncCalls() as calls):
             beside = "an event loop awaits them" if calls.awaits else "threads make them"
             state.decide(tail, "calls beside the stream", f"{beside}, {rules.describe_calls(calls)}")
+        case Iterate():
+            state.decide(tail, "runs its rounds when its input has ended", "a round is bounded input to the body")
         case _:
             pass
     if isinstance(tail, CombinePerKey) and _lift(state, tail):
@@ -213,6 +222,8 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
     match node:
         case Reshuffle():
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
+        case Iterate() if state.traits.parallel:
+            return Exchange("gather", _mode(state, node), "one task runs all rounds")
         case Write(shards=shards) if shards and state.traits.parallel:
             return Exchange(
                 "gather" if shards == 1 else "rebalance",

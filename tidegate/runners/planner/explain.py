@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.runners.plan import Edge, Loop, Plan, Step
 from tidegate.sdk.drawing.graph import (
     Box,
     Graph,
@@ -12,6 +12,7 @@ from tidegate.sdk.drawing.graph import (
     Link,
     box_of,
     collection_facts,
+    describe_rounds,
     describe_windowing,
     shown_label,
 )
@@ -22,8 +23,10 @@ from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
     GroupByKey,
+    Iterate,
     Node,
     ParDo,
+    Pipeline,
     Read,
     TestStream,
     Write,
@@ -45,6 +48,8 @@ def explain(plan: Plan) -> str:
             lines.append(f"  Stage {stage}")
             for step in plan.stage_steps(stage):
                 lines += [f"    {line}" for line in _step_lines(plan, step)]
+    for loop in plan.loops:
+        lines += ["", *_loop_lines(loop, plan.pipeline)]
     dropped = [decision for decision in plan.decisions if decision.choice == "dropped"]
     if dropped:
         lines += ["", "Dropped"]
@@ -54,6 +59,32 @@ def explain(plan: Plan) -> str:
         lines += ["", "Mind"]
         lines += [f"  - {warning}" for warning in warned]
     return "\n".join(map(visible, lines)) + "\n"
+
+
+def _loop_lines(loop: Loop, pipeline: Pipeline) -> Iterator[str]:
+    """A loop: what runs once, what its rounds read, and the steps of a round."""
+    node = loop.node
+    yield f"Loop {node.label}: {describe_rounds(node)}, all in one task"
+    within = [each.label for each in pipeline.nodes if each.composite.split("~")[0].startswith(node.label)]
+    starts = {variable.start for variable in node.variables}
+    for title, labels in (
+        ("runs once, before round 1", [label for label in within if label != node.label]),
+        ("kept for all rounds", [id for id in node.inputs if id not in starts]),
+        ("changed by each round", [variable.name or variable.start for variable in node.variables]),
+        ("another round while none of these is empty", list(node.again)),
+        ("over when this is not empty", [node.until] if node.until is not None else []),
+    ):
+        if labels:
+            yield f"  {title}: {', '.join(labels)}"
+    yield "  Each round: 0 exchanges between processes"
+    for step in loop.plan.steps:
+        if step.is_source:
+            what = "kept" if step.head.output() in node.inputs else "as the round finds it"
+            yield f"    [{step.id}] {step.label}, {what}"
+        else:
+            yield from (f"    {line}" for line in _step_lines(loop.plan, step))
+    for inner in loop.plan.loops:
+        yield from (f"    {line}" for line in _loop_lines(inner, loop.plan.pipeline))
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -173,6 +204,8 @@ def _heading(step: Step) -> str:
                 "parts": "combine in parts",
                 "merge": f"merge the parts, {step.path} path",
             }.get(step.phase or "", f"combine, {step.path} path")
+        case Iterate():
+            return "loop"
         case ParDo() as node if node.stateful:
             return "stateful step"
         case ParDo(calls=AsyncCalls()):
@@ -192,6 +225,8 @@ def _node_note(plan: Plan, node: Node) -> str:
             notes.insert(0, fn.shown)
         case AssignWindows(windowing=windowing):
             notes.insert(0, describe_windowing(windowing))
+        case Iterate():
+            notes.insert(0, describe_rounds(node))
         case Write():
             notes.insert(0, f"{node.name}, {node.delivery}")
         case GroupByKey() | CombinePerKey():

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable.integrity import check_references
+from tidegate.sdk.portable.integrity import check_references, with_bodies
 from tidegate.sdk.portable.model import (
     CombinePerKey,
+    Create,
     Flatten,
     GroupByKey,
+    Iterate,
     Node,
+    Output,
     Pipeline,
     Relate,
+    Values,
 )
 from tidegate.sdk.portable.seal import located
 from tidegate.sdk.relational.relation_binding import bound_relation, fields_of
@@ -23,11 +28,33 @@ from tidegate.sdk.windowing.strategy import can_fire_twice, compatible, why_not_
 def validate(pipeline: Pipeline) -> None:
     """Raise BuildError, naming the step and its line, for an invalid pipeline."""
     check_references(pipeline)
-    for node in pipeline.nodes:
+    whole = _with_bodies(pipeline)
+    for node in whole.nodes:
         try:
-            _check_node(pipeline, node)
+            _check_node(whole, node)
         except BuildError as error:
             raise located(error, node.label, node.where) from None
+
+
+def _with_bodies(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the nodes of loops' bodies among the others, and sources in place of the loop variables."""
+    nodes: list[Node] = []
+    collections = list(pipeline.collections)
+    for node in with_bodies(pipeline.nodes):
+        nodes.append(node)
+        if isinstance(node, Iterate):
+            collections += node.collections
+            nodes += (
+                Create(
+                    label=each.before, where=node.where, outputs=(Output("main", each.before),), values=Values((), 0)
+                )
+                for each in node.variables
+            )
+    return replace(pipeline, nodes=tuple(nodes), collections=tuple(collections))
+
+
+def _source(collection: str, loop: Iterate) -> Create:
+    return Create(label=collection, where=loop.where, outputs=(Output("main", collection),), values=Values((), 0))
 
 
 def _check_node(pipeline: Pipeline, node: Node) -> None:

@@ -25,7 +25,19 @@ from tidegate.sdk.user_code.user_fn import name_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 ParamKind: TypeAlias = Literal[
-    "element", "key", "timestamp", "window", "pane", "watermark", "clock", "const", "side", "state", "timer", "tag"
+    "element",
+    "key",
+    "timestamp",
+    "window",
+    "pane",
+    "watermark",
+    "clock",
+    "const",
+    "side",
+    "state",
+    "timer",
+    "tag",
+    "round",
 ]
 
 
@@ -33,7 +45,7 @@ ParamKind: TypeAlias = Literal[
 class Param:
     """One argument of a call: the kind of value, and the keyword under which it is passed (None: the next position).
 
-    `ref` is the name of the state cell or timer, or the number of the constant or side input.
+    `ref` is the name of the state cell or timer, or the number of the constant, side input or round.
     """
 
     kind: ParamKind
@@ -79,6 +91,7 @@ class DoFn(metaclass=_DoFnMeta):
     WatermarkParam: Any = Marker("watermark")
     ProcessingTimeParam: Any = Marker("clock")
     TimerTagParam: Any = Marker("tag")
+    RoundParam: Any = Marker("round")
 
     @staticmethod
     def StateParam(spec: StateSpec) -> Any:

@@ -6,18 +6,21 @@ regions, stages and exchanges. `svg.py` and `html.py` draw any Graph. Nothing he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegate.sdk.errors import visible
+from tidegate.sdk.errors import counted, visible
+from tidegate.sdk.portable.integrity import with_bodies
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.model import (
     AssignWindows,
     Collection,
     CombinePerKey,
     Create,
     GroupByKey,
+    Iterate,
     Node,
     ParDo,
     Pipeline,
@@ -81,16 +84,44 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline) -> Graph:
-    """The graph of a pipeline, with its composites as groups."""
+    """The graph of a pipeline, with its composites and loops as groups.
+
+    In a loop's group, a box for each loop variable stands for its elements as a round finds them; an arrow back to it
+    comes from what the round leaves.
+    """
     groups: dict[str, Group] = {}
     boxes = []
-    for node in pipeline.nodes:
+    nodes = tuple(with_bodies(pipeline.nodes))
+    loops = [node for node in nodes if isinstance(node, Iterate)]
+    whole = replace(
+        pipeline, collections=(*pipeline.collections, *(inner for loop in loops for inner in loop.collections))
+    )
+    rounds = {loop.label: f" ({describe_rounds(loop)})" for loop in loops}
+
+    def group_of(composite: str) -> str:
         parent = ""
-        for path in composite_paths(node.composite):
-            groups.setdefault(path, Group(path, path[len(parent) :].lstrip("/"), parent))
+        for path in composite_paths(composite):
+            groups.setdefault(path, Group(path, path[len(parent) :].lstrip("/") + rounds.get(path, ""), parent))
             parent = path
-        boxes.append(box_of(pipeline, node, node.label, parent))
-    return Graph(pipeline.name, tuple(boxes), tuple(groups.values()), tuple(_links(pipeline)))
+        return parent
+
+    for node in nodes:
+        if isinstance(node, Iterate):
+            group = group_of(node.label)
+            boxes += [_variable_box(whole, node, variable, group) for variable in node.variables]
+        else:
+            boxes.append(box_of(whole, node, node.label, group_of(node.composite)))
+    return Graph(pipeline.name, tuple(boxes), tuple(groups.values()), tuple(_links(whole, nodes)))
+
+
+def describe_rounds(loop: Iterate) -> str:
+    """How many rounds a loop has: `at most 100 rounds`."""
+    return f"{'at most ' if loop.has_condition else ''}{counted(loop.rounds, 'round')}"
+
+
+def _variable_box(pipeline: Pipeline, loop: Iterate, variable: LoopVariable, group: str) -> Box:
+    facts = (("loop", loop.label), *collection_facts(pipeline.collection(variable.before)))
+    return Box(variable.before, variable.name or "each round", describe_rounds(loop), "wiring", facts, group)
 
 
 def box_of(pipeline: Pipeline, node: Node, id: str, group: str, more: tuple[tuple[str, str], ...] = ()) -> Box:
@@ -121,17 +152,40 @@ def composite_paths(composite: str) -> Iterator[str]:
         yield composite
 
 
-def _links(pipeline: Pipeline) -> Iterator[Link]:
-    producers = {out.collection: (node, out.tag) for node in pipeline.nodes for out in node.outputs}
-    for node in pipeline.nodes:
+def _links(pipeline: Pipeline, nodes: Sequence[Node]) -> Iterator[Link]:
+    makers = _makers(nodes)
+    for node in nodes:
+        if isinstance(node, Iterate):
+            for variable in node.variables:
+                start, label = makers[variable.start]
+                facts = collection_facts(pipeline.collection(variable.before))
+                yield Link(start, variable.before, label, facts=facts)
+                back, label = makers[variable.after]
+                yield Link(back, variable.before, f"{label}, next round" if label else "next round", facts=facts)
+            continue
         for used in node.inputs:
-            producer, tag = producers[used]
-            label = tag if used != producer.output() else ""
-            yield Link(producer.label, node.label, label, facts=collection_facts(pipeline.collection(used)))
+            maker, label = makers[used]
+            yield Link(maker, node.label, label, facts=collection_facts(pipeline.collection(used)))
         for ref in side_inputs(node):
-            producer, _ = producers[ref.collection]
+            maker, _ = makers[ref.collection]
             facts = collection_facts(pipeline.collection(ref.collection))
-            yield Link(producer.label, node.label, f"side input ({ref.view})", dashed=True, facts=facts)
+            yield Link(maker, node.label, f"side input ({ref.view})", dashed=True, facts=facts)
+
+
+def _makers(nodes: Sequence[Node]) -> dict[str, tuple[str, str]]:
+    """For each collection the box that it comes from, and the tag of the output unless it is the main one."""
+    makers: dict[str, tuple[str, str]] = {}
+    for node in nodes:
+        if not isinstance(node, Iterate):
+            for out in node.outputs:
+                makers[out.collection] = node.label, out.tag if out.collection != node.output() else ""
+    loops = [node for node in nodes if isinstance(node, Iterate)]
+    for loop in loops:
+        makers.update({variable.before: (variable.before, "") for variable in loop.variables})
+    for loop in reversed(loops):  # an inner loop before the one whose body it is in
+        leaving = (*(variable.after for variable in loop.variables), *loop.gives)
+        makers.update((out.collection, makers[id]) for out, id in zip(loop.outputs, leaving, strict=True))
+    return makers
 
 
 def _look(node: Node) -> Look:
@@ -193,6 +247,8 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
                 yield "calls out", f"up to {node.calls.capacity:,} at a time, {order}"
             if node.dead_letters:
                 yield "dead letters", f"to output {node.dead_letters.tag!r}"
+        case Iterate():
+            yield "rounds", describe_rounds(node)
         case CombinePerKey(in_parts=in_parts, key=key):
             yield "combines", {"first": "per key", "element": "per element", "none": "globally"}[key]
             yield "in parts", "yes" if in_parts else "no"

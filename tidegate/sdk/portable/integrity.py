@@ -5,16 +5,18 @@ A pipeline built by a script always is; one read from a file, or rewritten by a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Set
 from typing import TypeVar
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.portable.model import (
+    Collection,
     CombinePerKey,
     Create,
     DeadLetters,
     Flatten,
     GroupByKey,
+    Iterate,
     Node,
     ParDo,
     Pipeline,
@@ -32,18 +34,43 @@ E = TypeVar("E", bound=BuildError)
 def check_references(pipeline: Pipeline) -> None:
     """Raise BuildError, naming the step, unless each collection is produced once, by a step before its readers."""
     known: set[str] = set()
-    for collection in pipeline.collections:
+    loops = [node for node in with_bodies(pipeline.nodes) if isinstance(node, Iterate)]
+    for collection in (*pipeline.collections, *(inner for loop in loops for inner in loop.collections)):
         if collection.id in known:
             raise BuildError(f"two collections have the id {collection.id!r}")
         known.add(collection.id)
     _check_labels(pipeline)
-    producers = _producers(pipeline, known)
-    for collection in pipeline.collections:
-        if collection.id not in producers:
+    _check_nodes(pipeline.nodes, pipeline.collections, set())
+
+
+def _check_nodes(nodes: tuple[Node, ...], collections: tuple[Collection, ...], outer: Set[str]) -> None:
+    """Check the nodes of a pipeline, or of a body, to which the collections `outer` come from elsewhere."""
+    known = {collection.id for collection in collections}
+    producers = _producers(nodes, known)
+    for collection in collections:
+        if collection.id not in producers and collection.id not in outer:
             raise BuildError(f"no step makes the collection {collection.id!r}")
-    _check_order(pipeline, producers)
-    for node in pipeline.nodes:
+    _check_order(nodes, producers, outer)
+    for node in nodes:
         _check_shape(node)
+        if isinstance(node, Iterate):
+            _check_loop(node)
+
+
+def _check_loop(loop: Iterate) -> None:
+    """Check the ids of a loop's variables and results, and the nodes of its body."""
+    before = [variable.before for variable in loop.variables]
+    made = {out.collection for node in loop.body for out in node.outputs}
+    inside = {collection.id for collection in loop.collections}
+    for used in loop.results:
+        if used not in inside and used not in loop.inputs:
+            raise _at(loop, BuildError(f"step {loop.label!r} takes {used!r} from its body, which doesn't make it"))
+    for variable in loop.variables:
+        if variable.start not in loop.inputs or variable.before not in inside - made:
+            raise _at(loop, BuildError(f"step {loop.label!r} doesn't read its loop variable {variable.name!r}"))
+    if len(set(before)) < len(before) or loop.rounds < 0:
+        raise _at(loop, BuildError(f"step {loop.label!r} has two loop variables with one id, or less than no rounds"))
+    _check_nodes(loop.body, loop.collections, {*before, *loop.inputs})
 
 
 def reads(node: Node) -> Iterator[str]:
@@ -53,18 +80,26 @@ def reads(node: Node) -> Iterator[str]:
         yield ref.collection
 
 
+def with_bodies(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, each loop followed by those of its body."""
+    for node in nodes:
+        yield node
+        if isinstance(node, Iterate):
+            yield from with_bodies(node.body)
+
+
 def _check_labels(pipeline: Pipeline) -> None:
     labels: set[str] = set()
-    for node in pipeline.nodes:
+    for node in with_bodies(pipeline.nodes):
         if node.label in labels:
             raise BuildError(f"two steps are labelled {node.label!r}")
         labels.add(node.label)
 
 
-def _producers(pipeline: Pipeline, known: set[str]) -> dict[str, Node]:
+def _producers(nodes: tuple[Node, ...], known: set[str]) -> dict[str, Node]:
     """The producer of each collection."""
     producers: dict[str, Node] = {}
-    for node in pipeline.nodes:
+    for node in nodes:
         for out in node.outputs:
             if out.collection in producers:
                 raise BuildError(
@@ -79,10 +114,12 @@ def _producers(pipeline: Pipeline, known: set[str]) -> dict[str, Node]:
     return producers
 
 
-def _check_order(pipeline: Pipeline, producers: dict[str, Node]) -> None:
+def _check_order(nodes: tuple[Node, ...], producers: dict[str, Node], outer: Set[str]) -> None:
     done: set[str] = set()
-    for node in pipeline.nodes:
+    for node in nodes:
         for used in reads(node):
+            if used in outer:
+                continue
             producer = producers.get(used)
             if producer is None:
                 raise _at(node, BuildError(f"step {node.label!r} reads {used!r}, which no step makes"))
@@ -130,6 +167,8 @@ def _check_shape(node: Node) -> None:
             fits = not node.inputs and bool(node.outputs)
         case Write():
             fits = len(node.inputs) == 1 and not node.outputs
+        case Iterate():
+            fits = bool(node.variables) and len(node.outputs) == len(node.variables) + len(node.gives)
         case Flatten():
             fits = bool(node.inputs) and len(node.outputs) == 1
         case Relate(relation=Join()):

@@ -17,6 +17,7 @@ from tidegate.sdk.authoring.state import StateSpec, TimerSpec
 from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.data.schema import Access
 from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.relational.relations import Relation
 from tidegate.sdk.time import Duration
 from tidegate.sdk.user_code.frames import Where
@@ -25,7 +26,7 @@ from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 FORMAT_VERSION: Final = 3
-"""The version that is written. Version 1 had no bodies of functions, and version 2 no schemas and no `Relate`."""
+"""The version that is written. Version 1 had no bodies of functions; version 2 no schemas, `Relate` and `Iterate`."""
 
 OLDEST_VERSION: Final = 1
 """The oldest version that is read."""
@@ -396,19 +397,46 @@ class TestStream(NodeBase):
     kind: Literal["test_stream"] = "test_stream"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Iterate(NodeBase):
+    """Applies a body to loop variables, round after round. What each round leaves, the next one finds.
+
+    `inputs` are the starts of the variables, then the other collections that the body reads, which are the same in all
+    rounds. `outputs` are the variables after the last round, then what all rounds together have put in each collection
+    of `gives`. The loop is over after `rounds` rounds; after one in which a collection of `again` is empty; or after
+    one in which `until` is not. `strict`: it fails if it is over for the first of these reasons alone. `body` and
+    `collections` are the nodes of the body and the collections that exist in it alone.
+    """
+
+    variables: tuple[LoopVariable, ...]
+    body: tuple[Node, ...]
+    collections: tuple[Collection, ...]
+    rounds: int
+    again: tuple[str, ...] = ()
+    until: str | None = None
+    gives: tuple[str, ...] = ()
+    strict: bool = False
+    kind: Literal["iterate"] = "iterate"
+
+    @property
+    def results(self) -> Iterator[str]:
+        """The collections of the body that are read outside it: by the next round, the decision, or later steps."""
+        yield from (variable.after for variable in self.variables)
+        yield from self.again
+        if self.until is not None:
+            yield self.until
+        yield from self.gives
+
+    @property
+    def has_condition(self) -> bool:
+        """Whether it may be over before its last round."""
+        return bool(self.again) or self.until is not None
+
+
 Node: TypeAlias = (
-    Create
-    | Read
-    | ParDo
-    | AssignWindows
-    | GroupByKey
-    | CombinePerKey
-    | Relate
-    | Flatten
-    | Reshuffle
-    | Write
-    | TestStream
-)
+    Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Relate | Flatten | Reshuffle | Write
+    | TestStream | Iterate
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.code_parts import code_of, map_code
-from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write
+from tidegate.sdk.portable.integrity import with_bodies
+from tidegate.sdk.portable.model import Environment, Iterate, Node, ParDo, Pipeline, Values, Write
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import Sealer
@@ -32,12 +33,15 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
             case Values():
                 return part.sealed(sealer, f"the values of {label!r}") if values else part
 
-    nodes = []
-    for node in pipeline.nodes:
+    def sealed_node(node: Node) -> Node:
+        if isinstance(node, Iterate):  # first, so that an error names the step in its body
+            node = replace(node, body=tuple(map(sealed_node, node.body)))
         try:
-            nodes.append(map_code(node, lambda part, label=node.label: sealed(part, label)))
+            return map_code(node, lambda part: sealed(part, node.label))
         except PicklingError as error:
             raise located(error, node.label, node.where) from error.__cause__
+
+    nodes = list(map(sealed_node, pipeline.nodes))
     collections = map_code(pipeline.collections, lambda part: sealed(part, ""))
     coders = _coders(sealer)
     known = {fn.name for fn in pipeline.classes}
@@ -60,7 +64,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
 
 def warn_if_idle(pipeline: Pipeline) -> None:
     """Warn the author of a pipeline that is about to run if all its steps will be dropped."""
-    if pipeline.nodes and not any(isinstance(node, (ParDo, Write)) for node in pipeline.nodes):
+    if pipeline.nodes and not any(isinstance(node, (ParDo, Write)) for node in with_bodies(pipeline.nodes)):
         last = pipeline.nodes[-1]
         warn(
             f"the pipeline {pipeline.name!r} does nothing: no step reads what {last.label!r} makes, so that step and "

@@ -46,6 +46,8 @@ class AppliedSteps:
     by_path: dict[str, AppliedStep] = field(default_factory=dict)
     claimed: dict[Hashable, AppliedStep] = field(default_factory=dict)
     results: dict[str, Any] = field(default_factory=dict)
+    loop_of: dict[str, str] = field(default_factory=dict)
+    """The label of the loop in whose body a collection exists, by the collection's id."""
 
     def leading_to(self, collection: str) -> list[portable.Node]:
         """The nodes upstream of a collection, in the order in which they were applied."""

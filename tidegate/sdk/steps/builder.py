@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.notebook import Execution, current_execution
@@ -18,6 +18,8 @@ from tidegate.sdk.user_code.frames import Where, calling_instruction
 from tidegate.sdk.user_code.never_run import PipelineUsage
 from tidegate.sdk.user_code.validation import warn
 
+T = TypeVar("T")
+
 
 class StepBuilder:
     """Applies steps, which may be nested, and records them in `steps`; `usage` counts them, if given."""
@@ -26,6 +28,8 @@ class StepBuilder:
         self.steps = steps
         self._usage = usage
         self._stack: list[AppliedStep] = []
+        self._loops = 0
+        """How many loops have bodies that are being built."""
 
     @property
     def current(self) -> AppliedStep:
@@ -86,13 +90,54 @@ class StepBuilder:
             **parts,
         )
         for id in reads(node):
-            if id not in self.steps.collections:
-                raise BuildError(_removed(id))
+            self.check_readable(id)
+        if reads_round(node) and not self._loops:
+            raise BuildError(
+                "tg.DoFn.RoundParam is the number of a loop's round, and this step is in no loop: apply it in the body "
+                "of a tg.Iterate"
+            )
         self.steps.nodes.append(node)
         if self._usage is not None:
             self._usage.steps += 1
         for out in outputs:
             self.steps.collections[out.id] = out.as_data()
+
+    def check_readable(self, id: str) -> None:
+        """Raise BuildError if no new step can read the collection: it was removed, or exists in a loop's body alone."""
+        if id in self.steps.collections:
+            return
+        if loop := self.steps.loop_of.get(id):
+            raise BuildError(
+                f"PCollection({id!r}) exists only in the rounds of {loop!r}, and can't be used outside. To get what "
+                "all rounds put in it, return it from the body: tg.Round(new, out={...})"
+            )
+        raise BuildError(_removed(id))
+
+    def capture(self, variables: Sequence[PValue], build: Callable[[], T]) -> tuple[T, Body]:
+        """Call `build`, which applies the steps of a loop's body to `variables`, and take them out of the pipeline.
+
+        The steps that depend on no variable stay, in front of the loop, so that they run once.
+        """
+        steps, before = self.steps, len(self.steps.nodes)
+        steps.collections.update((variable.id, variable.as_data()) for variable in variables)
+        self._loops += 1
+        try:
+            result = build()
+        finally:
+            self._loops -= 1
+            inside = {variable.id: steps.collections.pop(variable.id) for variable in variables}
+            steps.loop_of.update(dict.fromkeys(inside, self.current.path))
+        body: list[nodes.Node] = []
+        once: list[nodes.Node] = []
+        for node in steps.nodes[before:]:
+            if reads_round(node) or any(id in inside for id in reads(node)):
+                body.append(node)
+                inside |= {out.collection: steps.collections.pop(out.collection) for out in node.outputs}
+            else:
+                once.append(node)
+        steps.nodes[before:] = once
+        steps.loop_of.update(dict.fromkeys(inside, self.current.path))
+        return result, Body(tuple(body), tuple(once), inside)
 
     def claim(self, written: Hashable, name: str) -> None:
         """Record that the current step writes `written`, called `name` in messages; BuildError if another step does."""
@@ -186,6 +231,24 @@ class StepBuilder:
             warn(
                 f"removed from the pipeline, because a step they read from was replaced: {named}. Run them again", where
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The steps of a loop's body that depend on its variables, the steps that run once in front of the loop, and the
+    collections that exist in the body alone, by id."""
+
+    repeated: tuple[nodes.Node, ...]
+    once: tuple[nodes.Node, ...]
+    collections: Mapping[str, nodes.Collection]
+
+
+def reads_round(node: nodes.Node) -> bool:
+    """Whether the author's function asks for the number of the round."""
+    if not isinstance(node, nodes.ParDo):
+        return False
+    params = (*node.params, *(param for callback in node.callbacks for param in callback.params))
+    return any(param.kind == "round" for param in params)
 
 
 def check_not_removed(value: PValue) -> None:

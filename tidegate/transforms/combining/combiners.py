@@ -25,6 +25,7 @@ from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombineP
 from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.time import Timestamp
 from tidegate.sdk.user_code.validation import positive_count
+from tidegate.transforms.combining.exact_sum import ExactSumFn
 from tidegate.transforms.combining.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn
 from tidegate.transforms.elementwise import titled
 
@@ -36,6 +37,8 @@ __all__ = [
     "Count",
     "CountFn",
     "DictFn",
+    "ExactSum",
+    "ExactSumFn",
     "Latest",
     "LatestFn",
     "ListFn",
@@ -118,6 +121,20 @@ class Mean:
     def PerKey(*, name: str | None = None) -> CombinePerKey[float]:
         """`(key, mean of its values)`."""
         return titled(CombinePerKey(MeanFn(), name=name), "Mean.PerKey")
+
+
+class ExactSum:
+    """The sum of numbers as a float that doesn't depend on the order of additions."""
+
+    @staticmethod
+    def Globally(*, name: str | None = None) -> CombineGlobally[float]:
+        """One number; 0.0 for no elements."""
+        return _globally(ExactSumFn(), "ExactSum.Globally", name)
+
+    @staticmethod
+    def PerKey(*, name: str | None = None) -> CombinePerKey[float]:
+        """`(key, sum of its values)`."""
+        return titled(CombinePerKey(ExactSumFn(), name=name), "ExactSum.PerKey")
 
 
 class TopFn(CombineFn[T, list[T], list[T]]):

@@ -72,7 +72,7 @@ class FusedLoop:
         """Call `setup`."""
         for link in self.links:
             if link.dofn is not None:
-                guarded(link.dofn.setup, step=link.label, where=link.where, method="setup")
+                self.context.life.set_up(link.label, partial(_set_up, link, link.dofn))
 
     def start_bundle(self) -> None:
         """Call `start_bundle`, unless a bundle has been started."""
@@ -95,7 +95,14 @@ class FusedLoop:
     def close(self) -> None:
         """Call `teardown`."""
         self.generated.discard()
-        close_all([partial(_tear_down, link, link.dofn) for link in self.links if link.dofn is not None])
+        life = self.context.life
+        close_all(
+            [
+                partial(life.tear_down, link.label, partial(_tear_down, link, link.dofn))
+                for link in self.links
+                if link.dofn is not None
+            ]
+        )
 
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """The results of `finish_bundle`: WindowedValues, or plain values in the global window."""
@@ -198,9 +205,13 @@ class FusedLoop:
             env[f"catch{k}"] = link.catches
             for number, const in enumerate(link.consts):
                 env[f"c{k}_{number}"] = const
-            for param in link.params:
-                if param.kind == "side":
-                    env[f"side{k}_{param.ref}"] = self._sides[f"{link.label}:{param.ref}"]
+            callbacks = link.node.callbacks if isinstance(link.node, ParDo) else ()
+            for param in (*link.params, *(param for callback in callbacks for param in callback.params)):
+                match param.kind:
+                    case "side":
+                        env[f"side{k}_{param.ref}"] = self._sides[f"{link.label}:{param.ref}"]
+                    case "round":
+                        env[f"round{k}"] = int(param.ref)
         return env | self.exits.environment() | self.checks.environment() | self._owner_environment()
 
     def _pack(
@@ -224,6 +235,10 @@ class FusedLoop:
         collection, packed = self._pack(block, *columns)
         for part in packed.split(self.context.block_size):
             yield collection, part
+
+
+def _set_up(link: Link, dofn: DoFn) -> None:
+    guarded(dofn.setup, step=link.label, where=link.where, method="setup")
 
 
 def _tear_down(link: Link, dofn: DoFn) -> None:

@@ -128,6 +128,8 @@ def argument(k: int, param: Param, element: str, time: str, pane: str) -> str:
             return "clock()"
         case "const":
             return f"c{k}_{param.ref}"
+        case "round":
+            return f"round{k}"
         case "side":
             return f"side{k}_{param.ref}(w{k})"
         case "state" | "timer" | "tag":

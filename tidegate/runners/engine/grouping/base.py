@@ -46,10 +46,10 @@ class GroupedByKey(Operator):
         self.exchange_check = ExchangeCheck(node, context)
 
     def open(self) -> None:
-        set_up(self.combiner, self.node)
+        set_up(self.combiner, self.node, self.context.life)
 
     def close(self) -> None:
-        tear_down(self.combiner, self.node)
+        tear_down(self.combiner, self.node, self.context.life)
 
     def pairs(self, block: Block) -> Iterable[Any]:
         """The block's elements as (key, input of the grouping)."""

@@ -223,11 +223,11 @@ class Grouping:
 
     def open(self) -> None:
         """Call the combiner's `setup`."""
-        set_up(self.combiner, self.node)
+        set_up(self.combiner, self.node, self.context.life)
 
     def close(self) -> None:
         """Call the combiner's `teardown`."""
-        tear_down(self.combiner, self.node)
+        tear_down(self.combiner, self.node, self.context.life)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All entries. Partial results leave before any snapshot, so that each key is in one task."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tidegate.runners.engine.errors.attribution import combiner_method, guarded
+from tidegate.runners.engine.life_cycle import LifeCycle
 from tidegate.sdk.authoring.combine import CombineFn, WithArguments
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 
@@ -22,13 +25,19 @@ def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] 
     return combiner
 
 
-def set_up(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
+def set_up(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey, life: LifeCycle) -> None:
     """Call the combiner's `setup`. An error from it names the step."""
     if combiner is not None:
-        guarded(combiner.setup, step=node.label, where=node.where, method=combiner_method(combiner, "setup"))
+        life.set_up(node.label, partial(_call, combiner, combiner.setup, node, "setup"))
 
 
-def tear_down(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
+def tear_down(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey, life: LifeCycle) -> None:
     """Call the combiner's `teardown`. An error from it names the step."""
     if combiner is not None:
-        guarded(combiner.teardown, step=node.label, where=node.where, method=combiner_method(combiner, "teardown"))
+        life.tear_down(node.label, partial(_call, combiner, combiner.teardown, node, "teardown"))
+
+
+def _call(
+    combiner: CombineFn[Any, Any, Any], call: Callable[[], object], node: GroupByKey | CombinePerKey, method: str
+) -> None:
+    guarded(call, step=node.label, where=node.where, method=combiner_method(combiner, method))

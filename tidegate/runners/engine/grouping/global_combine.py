@@ -41,7 +41,7 @@ class GlobalCombine(Operator):
         self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:
-        set_up(self.combiner, self.node)
+        set_up(self.combiner, self.node, self.context.life)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._exchange_check.check(block)
@@ -98,7 +98,7 @@ class GlobalCombine(Operator):
                 self._accumulators[window] = copy_accumulator(self.combiner, accumulator)
 
     def close(self) -> None:
-        tear_down(self.combiner, self.node)
+        tear_down(self.combiner, self.node, self.context.life)
 
     def _create(self) -> Any:
         try:

@@ -11,6 +11,7 @@ The end of input is the watermark at the end of time: processing-time timers the
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link
@@ -80,13 +81,17 @@ class StatefulOperator(KeyedOperator):
 
     def open(self) -> None:
         self._loops.fused.open()
-        for fn in self._combiners():
-            guarded(fn.setup, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.setup")
+        for number, fn in enumerate(self._combiners()):
+            self.context.life.set_up(f"{self.link.label}~{number}", partial(self._call, fn, "setup"))
 
     def close(self) -> None:
         self._loops.fused.close()
-        for fn in self._combiners():
-            guarded(fn.teardown, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.teardown")
+        for number, fn in enumerate(self._combiners()):
+            self.context.life.tear_down(f"{self.link.label}~{number}", partial(self._call, fn, "teardown"))
+
+    def _call(self, fn: Any, method: str) -> None:
+        kind = type(fn).__name__
+        guarded(getattr(fn, method), step=self.link.label, where=self.link.where, method=f"{kind}.{method}")
 
     def _combiners(self) -> Iterator[Any]:
         return (cell.fn for cell in self._tables.cells.values() if isinstance(cell, CombiningCell))

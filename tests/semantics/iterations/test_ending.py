@@ -1,0 +1,135 @@
+"""SEMANTICS, Iterations I5: when a loop is over, and what is known of it afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TestPipeline, assert_that, equal_to, is_empty
+
+HALVED = [("a", 64.0), ("b", 8.0)]
+
+
+def halved(x: Any) -> Any:
+    return x | tg.MapValues(lambda n: n / 2)
+
+
+def rounds(pipeline: TestPipeline, step: str = "Iterate") -> tuple[int, int]:
+    """How many rounds a loop had, and whether it converged."""
+    metrics = pipeline.result.metrics()
+    return metrics.counter("rounds", step=step), metrics.counter("converged", step=step)
+
+
+def test_a_loop_is_over_when_its_values_have_settled(runner: str) -> None:
+    with TestPipeline(runner) as p:
+        found = p | tg.Create(HALVED) | tg.Iterate(halved, rounds=100, until=tg.Settled(by=1))
+        assert_that(found, equal_to([("a", 1.0), ("b", 0.125)]))
+    assert rounds(p) == (6, 1)
+
+
+def test_a_loop_is_over_when_nothing_is_left(runner: str) -> None:
+    def step(x: Any) -> Any:
+        return halved(x) | tg.Filter(lambda pair: pair[1] > 1)
+
+    with TestPipeline(runner) as p:
+        assert_that(p | tg.Create(HALVED) | tg.Iterate(step, until=tg.Empty()), is_empty())
+    assert rounds(p) == (6, 1)
+
+
+def test_a_loop_is_over_after_a_round_in_which_again_is_empty(runner: str) -> None:
+    def step(x: Any) -> Any:
+        new = halved(x)
+        return tg.Round(new, again=new | tg.Filter(lambda pair: pair[1] > 20))
+
+    with TestPipeline(runner) as p:
+        found = p | tg.Create(HALVED) | tg.Iterate(step, rounds=50)
+        assert_that(found.result, equal_to([("a", 16.0), ("b", 2.0)]))
+        once = p | "small" >> tg.Create([("a", 1.0)]) | "once" >> tg.Iterate(step)
+        assert_that(once.result, equal_to([("a", 0.5)]))
+    assert rounds(p) == (2, 1)
+    assert rounds(p, "once") == (1, 1)
+
+
+def test_a_loop_is_over_when_until_has_an_element_of_any_window(runner: str) -> None:
+    def small(before: Any, after: Any) -> Any:
+        return after | tg.Filter(lambda pair: pair[1] < 1)
+
+    stamped = [tg.TimestampedValue(pair, at) for at, pair in zip((5, 25), HALVED, strict=True)]
+    with TestPipeline(runner) as p:
+        start = p | tg.Create(stamped) | tg.WindowInto(tg.FixedWindows(10))
+        assert_that(start | tg.Iterate(halved, until=small), equal_to([("a", 4.0), ("b", 0.5)]))
+    assert rounds(p) == (4, 1)
+
+
+def test_one_of_several_variables_can_decide(runner: str) -> None:
+    def step(both: dict[str, Any]) -> dict[str, Any]:
+        return {"left": both["left"] | tg.Map(lambda n: n - 1) | tg.Filter(lambda n: n > 0), "done": both["done"]}
+
+    with TestPipeline(runner) as p:
+        start = {"left": p | "left" >> tg.Create([3]), "done": p | "done" >> tg.Create([7])}
+        found = start | tg.Iterate(step, until=tg.Empty(of="left"))
+        assert_that(found["done"], equal_to([7]))
+    assert rounds(p) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "by", "count"),
+    [
+        ([("a", float("nan"))], 0, 1),  # NaN equals NaN
+        ([("a", (8.0, 0.0))], 1, 3),
+        ([("a", float("inf"))], 0, 1),
+    ],
+)
+def test_what_has_settled(start: Any, by: float, count: int) -> None:
+    def step(x: Any) -> Any:
+        return x | tg.MapValues(lambda v: tuple(n / 2 for n in v) if isinstance(v, tuple) else v / 2)
+
+    with TestPipeline("direct") as p:
+        _ = p | tg.Create(start) | tg.Iterate(step, rounds=20, until=tg.Settled(by=by)) | tg.Map(repr)
+    assert rounds(p) == (count, 1)
+
+
+def test_a_key_that_appears_or_goes_has_moved() -> None:
+    with TestPipeline("direct") as p:
+        start = p | tg.Create([(0, 1.0)])
+        _ = start | tg.Iterate(lambda x: x | tg.MapTuple(lambda k, v: (k + 1, v)), rounds=4, until=tg.Settled())
+    assert rounds(p) == (4, 0)
+
+
+def test_a_loop_without_enough_rounds_warns_and_is_not_converged(
+    runner: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with TestPipeline(runner) as p:
+        found = p | tg.Create(HALVED) | tg.Iterate(halved, rounds=2, until=tg.Settled())
+        assert_that(found, equal_to([("a", 16.0), ("b", 2.0)]))
+    assert rounds(p) == (2, 0)
+    assert (
+        "the loop 'Iterate' was over after 2 rounds, and its condition was not met: its result is what the last round "
+        "gave. Give it more rounds or another condition; strict=True fails such a run"
+    ) in caplog.text + capfd.readouterr().err
+
+
+def test_a_strict_loop_without_enough_rounds_fails(runner: str) -> None:
+    p = TestPipeline(runner)
+    _ = p | tg.Create(HALVED) | tg.Iterate(halved, rounds=2, until=tg.Settled(), strict=True) | tg.Map(repr)
+    with pytest.raises(tg.RunError, match="the loop was over after 2 rounds, and its condition was not met: give it"):
+        p.run()
+
+
+def test_metrics_are_counted_by_round_and_in_all(runner: str) -> None:
+    def counted(n: int) -> list[int]:
+        tg.Metrics.counter("mine", "calls").inc()
+        return [n, n]
+
+    with TestPipeline(runner) as p:
+        found = p | tg.Create([1]) | tg.Iterate(lambda x: x | "double" >> tg.FlatMap(counted), rounds=3)
+        assert_that(found, equal_to([1] * 8))
+    metrics = p.result.metrics()
+    assert metrics.counter("calls", step="double") == 7
+    assert {n: of_round.counter("calls") for n, of_round in metrics.by_round("double").items()} == {1: 1, 2: 2, 3: 4}
+    of_loop = metrics.by_round("Iterate")
+    assert {n: of_round.counter("fed_back") for n, of_round in of_loop.items()} == {1: 2, 2: 4, 3: 8}
+    assert all(of_round.query("seconds")[0].value >= 0 for of_round in of_loop.values())
+    assert metrics.counter("fed_back") == 14

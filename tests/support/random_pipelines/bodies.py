@@ -1,0 +1,130 @@
+"""Random bodies of loops, as data that both an Iterate and its unrolling are built from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeAlias
+
+from hypothesis import strategies as st
+
+import tidegate as tg
+
+Body: TypeAlias = tuple[tuple[str, int], ...]
+"""Steps, each with a small number that it uses."""
+
+STEPS = (
+    "add", "keep", "twice", "sum", "group", "join", "join with itself", "look up", "count", "merge", "window", "stamp",
+    "state", "distinct", "shuffle", "loop", "swap",
+)  # fmt: skip
+
+
+def bodies() -> st.SearchStrategy[Body]:
+    """Bodies of one to four steps, with at most one that multiplies elements."""
+    steps = st.tuples(st.sampled_from(STEPS), st.integers(0, 3))
+    return st.lists(steps, min_size=1, max_size=4).map(_with_few_copies)
+
+
+def inputs() -> st.SearchStrategy[list[tuple[int, tuple[int, int]]]]:
+    """Elements: timestamps (s), with pairs of a key and a value."""
+    return st.lists(st.tuples(st.integers(0, 25), st.tuples(st.integers(0, 3), st.integers(0, 9))), max_size=6)
+
+
+def _with_few_copies(steps: list[tuple[str, int]]) -> Body:
+    kept: list[tuple[str, int]] = []
+    for step in steps:
+        if step[0] not in ("twice", "merge", "join with itself") or all(
+            before not in ("twice", "merge", "join with itself") for before, _ in kept
+        ):
+            kept.append(step)
+    return tuple(kept)
+
+
+def apply(pcoll: Any, body: Body, constant: Any, depth: int = 0) -> Any:
+    """Apply the steps of a body to a keyed collection."""
+    for number, (step, n) in enumerate(body):
+        pcoll = pcoll | f"{number} {step}" >> tg.ptransform_fn(_step)(step, n, constant, depth)
+    return pcoll
+
+
+def iterated(pcoll: Any, body: Body, constant: Any, rounds: int) -> Any:
+    """The body in an Iterate."""
+    return pcoll | tg.Iterate(lambda before: apply(before, body, constant), rounds=rounds)
+
+
+def unrolled(pcoll: Any, body: Body, constant: Any, rounds: int) -> Any:
+    """The body applied by hand."""
+    for number in range(rounds):
+        pcoll = pcoll | f"round {number + 1}" >> tg.ptransform_fn(lambda before: apply(before, body, constant))()
+    return pcoll
+
+
+def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
+    pairs = tuple[int, int]
+    match step:
+        case "add":
+            return pcoll | tg.MapTuple(lambda k, v: (k, (v + n) % 11)).with_output_types(pairs)
+        case "keep":
+            return pcoll | tg.Filter(lambda pair: pair[1] % 4 != n)
+        case "twice":
+            return pcoll | tg.FlatMap(lambda pair: [pair, (pair[0], (pair[1] + n) % 5)]).with_output_types(pairs)
+        case "sum":
+            return pcoll | tg.CombinePerKey(sum) | tg.MapValues(lambda v: v % 13)
+        case "group":
+            return pcoll | tg.GroupByKey() | tg.MapValues(lambda vs: (sum(vs) + n) % 13).with_output_types(pairs)
+        case "join":
+            windowed = constant | tg.WindowInto(pcoll.windowing.assigner)
+            return (pcoll, windowed) | tg.CoGroupByKey() | tg.FlatMap(_sides).with_output_types(pairs)
+        case "join with itself":
+            return pcoll | tg.Join.inner(pcoll) | tg.MapValues(lambda vw: max(vw)).with_output_types(pairs)
+        case "look up":
+            found = tg.AsDict(constant | tg.WindowInto(tg.GlobalWindows()) | tg.CombinePerKey(max))
+            return pcoll | tg.Map(_looked_up, found).with_output_types(pairs)
+        case "count":
+            total = pcoll | tg.WindowInto(tg.GlobalWindows()) | tg.combiners.Count.Globally()
+            return pcoll | tg.Map(_counted, tg.AsSingleton(total)).with_output_types(pairs)
+        case "merge":
+            return (pcoll, constant | tg.WindowInto(pcoll.windowing.assigner)) | tg.Flatten()
+        case "window":
+            before = pcoll.windowing.assigner
+            windowed = pcoll | tg.WindowInto(tg.FixedWindows(5 + n)) | tg.CombinePerKey(max)
+            return windowed | tg.WindowInto(before)
+        case "stamp":
+            return pcoll | tg.Map(lambda pair: tg.TimestampedValue(pair, 7.0 * pair[1] + n)).with_output_types(pairs)
+        case "state":
+            return pcoll | tg.ParDo(CountOfKey()).with_output_types(pairs)
+        case "distinct":
+            return pcoll | tg.Distinct()
+        case "shuffle":
+            return pcoll | tg.Reshuffle()
+        case "loop":
+            if depth:
+                return pcoll
+            inner = (("add", n), ("sum", 0))
+            return pcoll | tg.Iterate(lambda before: apply(before, inner, constant, 1), rounds=n)
+        case "swap":
+            other = constant | tg.WindowInto(pcoll.windowing.assigner)
+            return ((pcoll, other) | tg.Iterate(lambda both: (both[1], both[0]), rounds=n))[0]
+    raise AssertionError(step)
+
+
+class CountOfKey(tg.DoFn):
+    """Replaces values by numbers from 1, for each key."""
+
+    seen = tg.ValueStateSpec("seen")
+
+    def process(self, element: tuple[int, int], seen: Any = tg.DoFn.StateParam(seen)) -> Iterator[tuple[int, int]]:
+        seen.write((seen.read() or 0) + 1)
+        yield element[0], seen.read()
+
+
+def _sides(grouped: tuple[int, tuple[list[int], list[int]]]) -> Iterable[tuple[int, int]]:
+    key, (own, constant) = grouped
+    return [(key, (value + len(constant)) % 11) for value in own]
+
+
+def _looked_up(pair: tuple[int, int], found: dict[int, int]) -> tuple[int, int]:
+    return pair[0], (pair[1] + found.get(pair[0], 0)) % 11
+
+
+def _counted(pair: tuple[int, int], total: int) -> tuple[int, int]:
+    return pair[0], (pair[1] + total) % 11

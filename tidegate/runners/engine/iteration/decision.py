@@ -1,0 +1,26 @@
+"""Whether a loop has another round: a pure function of what a round has emitted (SEMANTICS, Iterations)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from tidegate.sdk.portable.model import Iterate
+
+Decision: TypeAlias = Literal["again", "over", "unmet"]
+"""Another round; the end; or the end since there are no more rounds, although the loop's condition is not met."""
+
+
+def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:
+    """Whether there is a round after the first `done`, of which the last emitted so many elements of each collection.
+
+    Elements of all windows and all tasks count together: the loop is over for all of them at once.
+    """
+    if done:
+        if any(not emitted[collection] for collection in loop.again):
+            return "over"
+        if loop.until is not None and emitted[loop.until]:
+            return "over"
+    if done < loop.rounds:
+        return "again"
+    return "unmet" if loop.has_condition else "over"

@@ -1,0 +1,218 @@
+"""The operator of an Iterate: it collects what the loop reads, runs the rounds when all of it has come, and emits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Generator, Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.iteration.block_store import BlockStore
+from tidegate.runners.engine.iteration.decision import Decision, decide
+from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
+from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
+from tidegate.runners.engine.life_cycle import OncePerLoop
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.plan import Loop
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import RunError, counted
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+
+ROUNDS: Final = "rounds"
+CONVERGED: Final = "converged"
+NOT_CONVERGED: Final = "not_converged"
+FED_BACK: Final = "fed_back"
+SECONDS: Final = "seconds"
+
+ROUNDS_KEPT: Final = 1_000
+"""Of how many rounds, the first ones, each has metrics of its own."""
+
+
+class LoopOperator(Operator):
+    """Runs all rounds of a loop when its inputs have ended; so rounds are bounded input to the body.
+
+    Between two rounds it can be paused and its state saved: rounds that are done are not run again.
+    """
+
+    def __init__(self, loop: Loop, context: Context, make_graph: MakeGraph) -> None:
+        self.loop = loop
+        self.node = loop.node
+        self.context = context
+        self._rounds = Rounds(loop, make_graph)
+        self._life = OncePerLoop()
+        self._inputs = {collection: self._store() for collection in self.node.inputs}
+        self._variables: list[BlockStore] | None = None
+        """The elements of the loop variables, once the first round has begun."""
+        self._done = 0
+        self._is_over = self._paused = False
+        self._labels = {self.node.label, *(step.label for step in self.node.body)}
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self._inputs[collection].add(block)
+        return iter(())
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        if micros >= MAX_MICROS and not self._is_over:
+            self._paused = False
+            yield from self._run()
+
+    def hold(self) -> int:
+        return MAX_MICROS if self._is_over else MIN_MICROS
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def close(self) -> None:
+        self._life.end()
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> LoopSnapshot:
+        return LoopSnapshot(
+            {collection: store.snapshot() for collection, store in self._inputs.items()},
+            None if self._variables is None else [store.snapshot() for store in self._variables],
+            self._done,
+            self._is_over,
+        )
+
+    def restore(self, state: LoopSnapshot) -> None:
+        for collection, blocks in state.inputs.items():
+            self._inputs[collection].restore(blocks)
+        if state.variables is not None:
+            self._variables = [self._store() for _ in state.variables]
+            for store, blocks in zip(self._variables, state.variables, strict=True):
+                store.restore(blocks)
+        self._done, self._is_over = state.done, state.is_over
+
+    # -- rounds
+
+    def _run(self) -> Iterator[Emitted]:
+        """Run the rounds that are left, and emit the results; or, if asked to, pause before a round."""
+        decision: Decision = decide(self.node, 0, {}) if self._variables is None else "again"
+        while decision == "again":
+            if self.context.should_pause():
+                self._paused = True
+                return
+            decision = yield from self._round(self._done + 1)
+        yield from self._end(decision)
+
+    def _round(self, number: int) -> Generator[Emitted, None, Decision]:
+        began = time.perf_counter()
+        node, results = self.node, self.loop.results
+        after = [self._store() for _ in node.variables]
+        emitted = dict.fromkeys(results, 0)
+        leaving: list[Emitted] = []
+        receivers: dict[str, list[Callable[[Block], None]]] = {
+            result: [partial(_count, emitted, result)] for result in results
+        }
+        for variable, store in zip(node.variables, after, strict=True):
+            receivers[variable.after].append(store.add)
+        for result, output in zip(node.gives, node.outputs[len(node.variables) :], strict=True):
+            receivers[result].append(partial(_leave, leaving, output.collection))
+        metrics = MetricCells()
+        graph = self._rounds.graph(number, self._context_of(number, metrics), receivers)
+        try:
+            with collecting(metrics):
+                graph.open()
+            for _ in self._driving(graph, metrics):
+                yield from leaving
+                leaving.clear()
+                yield node.outputs[0].collection, _NOTHING
+            yield from leaving
+            with collecting(metrics):
+                graph.close()
+        except BaseException:
+            graph.abandon()
+            raise
+        for old in self._variables or ():
+            old.clear()
+        if number == 1:
+            for variable in node.variables:
+                if variable.start not in self._rounds.inputs:
+                    self._inputs[variable.start].clear()
+        self._variables, self._done = after, number
+        fed_back = sum(store.elements for store in after)
+        self._record(number, metrics, fed_back, time.perf_counter() - began)
+        return decide(node, number, emitted)
+
+    def _driving(self, graph: BodyGraph, metrics: MetricCells) -> Iterator[None]:
+        """Run a round, and yield whenever it can be interrupted. Metrics of the author's code go to `metrics`."""
+        variables = self._variables
+        elements: dict[str, BlockStore] = dict(self._inputs)
+        for number, variable in enumerate(self.node.variables):
+            elements[variable.before] = self._inputs[variable.start] if variables is None else variables[number]
+        event = self._rounds.run(graph, elements)
+        while True:
+            with collecting(metrics):
+                if next(event, _ENDED) is _ENDED:
+                    return
+            yield
+
+    def _end(self, decision: Decision) -> Iterator[Emitted]:
+        node = self.node
+        self.context.metrics.count(MetricKey(node.label, ENGINE, ROUNDS), self._done)
+        self.context.count(node.label, CONVERGED if decision == "over" else NOT_CONVERGED)
+        if decision == "unmet" and node.strict:
+            raise located(
+                RunError(
+                    f"the loop was over after {counted(self._done, 'round')}, and its condition was not met: give it "
+                    "more rounds or another condition, or leave out strict=True to take what the last round gave"
+                ),
+                node.label,
+                node.where,
+            )
+        for number, (variable, output) in enumerate(zip(node.variables, node.outputs, strict=False)):
+            store = self._inputs[variable.start] if self._variables is None else self._variables[number]
+            self.context.count(node.label, "elements_out", store.elements)
+            for block in store:
+                yield output.collection, block
+        self._is_over = True
+        for store in (*self._inputs.values(), *(self._variables or ())):
+            store.clear()
+        self._life.end()
+
+    def _record(self, number: int, metrics: MetricCells, fed_back: int, seconds: float) -> None:
+        """Add a round's metrics to those of the run, and keep them by round as well."""
+        total = self.context.metrics
+        if number <= ROUNDS_KEPT:
+            of_body = metrics.of_steps(self._labels)
+            of_body.count(MetricKey(self.node.label, ENGINE, FED_BACK), fed_back)
+            of_body.gauges[MetricKey(self.node.label, ENGINE, SECONDS)] = seconds
+            total.merge(in_round(of_body, number))
+        total.merge(metrics)
+        self.context.count(self.node.label, FED_BACK, fed_back)
+
+    def _context_of(self, number: int, metrics: MetricCells) -> Context:
+        checks = self.context.checks
+        return replace(
+            self.context,
+            metrics=metrics,
+            checks=checks if number == 1 or (checks is not None and checks.mode == "all") else None,
+            wrap=None,
+            wrap_keyed=None,
+            wake=None,
+            should_pause=_never,
+            must_buffer=_never,
+            life=self._life,
+        )
+
+    def _store(self) -> BlockStore:
+        return BlockStore(max(1, self.context.memory_budget // 4), lambda: self.context.temp_dir())
+
+
+_ENDED: Final = object()
+_NOTHING: Final = Block([])
+
+
+def _never() -> bool:
+    return False
+
+
+def _count(emitted: dict[str, int], collection: str, block: Block) -> None:
+    emitted[collection] += len(block)
+
+
+def _leave(leaving: list[Emitted], collection: str, block: Block) -> None:
+    leaving.append((collection, block))

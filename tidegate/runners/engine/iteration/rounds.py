@@ -1,0 +1,70 @@
+"""One round of a loop: a graph of the body's operators, made anew, so that no state of the round before is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol, TypeAlias
+
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.plan import Edge, Loop, Plan, Step, with_round
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import ParDo
+
+
+class BodyGraph(Protocol):
+    """The part of `operator_graph.Graph` that a round uses."""
+
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    def abandon(self) -> None: ...
+    def pushing(self, collection: str, block: Block) -> Iterator[None]: ...
+    def updating(self, collection: str, status: CollectionStatus) -> Iterator[None]: ...
+
+
+MakeGraph: TypeAlias = Callable[
+    [Plan, Iterable[Step], Iterable[Edge], Context, Mapping[str, list[Callable[[Block], None]]]], BodyGraph
+]
+
+Receivers: TypeAlias = Mapping[str, list[Callable[[Block], None]]]
+"""The functions that receive the blocks of each collection of the body that is read outside it."""
+
+
+class Rounds:
+    """Makes the graphs of a loop's rounds."""
+
+    def __init__(self, loop: Loop, make_graph: MakeGraph) -> None:
+        self.loop = loop
+        self._make_graph = make_graph
+        plan = loop.plan
+        self._steps = [step for step in plan.steps if not step.is_source]
+        ids = {step.id for step in self._steps}
+        self._edges = [edge for edge in plan.edges if edge.target in ids]
+        self.inputs = [
+            step.head.output() for region in plan.regions for step in plan.steps_of(region) if step.is_source
+        ]
+        """The collections that the body reads, in the order in which they have to end: side inputs first."""
+
+    def graph(self, number: int, context: Context, receivers: Receivers) -> BodyGraph:
+        """The graph of round `number`, which emits what leaves the body to `receivers`."""
+        outlets: dict[str, list[Callable[[Block], None]]] = {}
+        for result, parts in self.loop.results.items():
+            for part in parts:  # several, or one several times, if the result is that of a Flatten
+                outlets.setdefault(part, []).extend(receivers.get(result, ()))
+        steps = [_in_round(step, number) for step in self._steps]
+        return self._make_graph(self.loop.plan, steps, self._edges, context, outlets)
+
+    def run(self, graph: BodyGraph, elements: Mapping[str, Iterable[Block]]) -> Iterator[None]:
+        """Run a round to its end over the elements of the collections that the body reads."""
+        for collection in self.inputs:
+            for block in elements[collection]:
+                yield
+                yield from graph.pushing(collection, block)
+            yield from graph.updating(collection, CollectionStatus(ended=True))
+
+
+def _in_round(step: Step, number: int) -> Step:
+    """The step with the number of the round for those of its functions that ask for it."""
+    nodes = tuple(with_round(node, number) if isinstance(node, ParDo) else node for node in step.nodes)
+    return step if nodes == step.nodes else replace(step, nodes=nodes)

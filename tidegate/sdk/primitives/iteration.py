@@ -1,0 +1,342 @@
+"""Iterate: a part of a pipeline applied to its own result, round after round, until a condition holds."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+
+from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
+from tidegate.sdk.pipeline import PCollection, Pipeline, capture
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.integrity import reads
+from tidegate.sdk.portable.loop_variable import LoopVariable
+from tidegate.sdk.steps.transform import Transform, pipeline_of
+from tidegate.sdk.typehints import compatibility, hints
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.windowing.strategy import compatible
+
+if TYPE_CHECKING:
+    from tidegate.sdk.steps.builder import Body
+
+MANY_ROUNDS: Final = 10_000
+"""After how many rounds a loop ends whose condition has not been met, if the author gave no number."""
+
+MAX_UNROLLED: Final = 64
+"""The most rounds of a loop over unbounded input."""
+
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Round(Generic[S]):
+    """What a body returns if the next round's input is not all: `Round(new, again=…, out={"name": …})`.
+
+    `new` is what the next round takes. There is another round only if `again` has an element. `out` are collections to
+    use outside the loop: each will hold what all rounds put in it.
+    """
+
+    new: S
+    again: PCollection[Any] | None = None
+    out: Mapping[str, PCollection[Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class IterateResult(Generic[S]):
+    """What a loop gives whose body returns a `Round`: the `result` of its last round, and `out` of all rounds."""
+
+    result: S
+    out: Mapping[str, PCollection[Any]]
+
+    def __iter__(self) -> Iterator[PCollection[Any]]:
+        """All collections, those of the result first."""
+        yield from (pcoll for _, pcoll in _parts(self.result))
+        yield from self.out.values()
+
+
+class Until(ABC):
+    """A condition under which a loop is over, such as `tg.Settled` and `tg.Empty`."""
+
+    of: str | int | None = None
+    """Which loop variable it looks at, by name, or by its position in a tuple; needed if there are several."""
+
+    @abstractmethod
+    def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+        """A collection that has an element if there is to be another round, from the variable before and after one."""
+
+
+class Iterate(Transform, Generic[In, Out]):
+    """Applies `body` to a collection, then to what it returned, and so on: `x | Iterate(body, rounds=2)` holds what
+    `x | body | body` holds.
+
+    `body` takes what `Iterate` is applied to, a PCollection or a tuple, NamedTuple or dict of them, and returns the
+    same, or a `Round`. Steps of the body that don't depend on what it takes run once. The loop is over after `rounds`;
+    when `until` holds, which is `tg.Settled(by=…)`, `tg.Empty()` or a function of what a round takes and returns to a
+    collection that has an element when the loop is to end; or when `again` of the Round is empty. If it is over after
+    `rounds` (10,000, unless given) although one of these conditions is not met, the metric `converged` is 0 and a
+    warning is logged; with `strict` the run fails with a RunError.
+
+    Raises BuildError for a body that can't be repeated, and TypeCheckError if it returns elements of another type.
+    """
+
+    @overload
+    def __init__(
+        self: Iterate[S, IterateResult[S]],
+        body: Callable[[S], Round[S]],
+        rounds: int | None = None,
+        until: Until | Callable[[S, S], PCollection[Any]] | None = None,
+        strict: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Iterate[S, S],
+        body: Callable[[S], S],
+        rounds: int | None = None,
+        until: Until | Callable[[S, S], PCollection[Any]] | None = None,
+        strict: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None: ...
+    def __init__(
+        self,
+        body: Any,
+        rounds: int | None = None,
+        until: Any = None,
+        strict: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        if not callable(body):
+            raise BuildError(f"Iterate takes a function of a PCollection, not {shorten(body)}")
+        if isinstance(rounds, bool) or not isinstance(rounds, int | None):
+            raise BuildError(f"rounds is a number, not {shorten(rounds)}")
+        if rounds is not None and rounds < 0:
+            raise BuildError(f"rounds is at least 0, not {rounds}")
+        if until is not None and not isinstance(until, Until) and not callable(until):
+            raise BuildError(
+                f"until is tg.Settled(by=…), tg.Empty() or a function of what a round takes and what it returns, not "
+                f"{shorten(until)}"
+            )
+        self.body = body
+        self.rounds = rounds
+        self.until = until
+        self.strict = strict
+        self.label = name
+
+    def __call__(self, pcoll: In) -> Out:
+        result: Out = pipeline_of((pcoll,) if isinstance(pcoll, PCollection) else pcoll, self).apply(self, pcoll)
+        return result
+
+    def __ror__(self, pcolls: In) -> Out:
+        result: Out = pipeline_of(pcolls, self).apply(self, pcolls)
+        return result
+
+    def expand(self, input: Any) -> Any:
+        given = _parts(input)
+        if not given or not all(isinstance(pcoll, PCollection) for _, pcoll in given):
+            raise BuildError(
+                f"Iterate applies to a PCollection, or to a tuple, NamedTuple or dict of them, not to {shorten(input)}"
+            )
+        pipeline: Pipeline = given[0][1].pipeline
+        before = [_before(pipeline, name, pcoll) for name, pcoll in given]
+        shape = _like(input, before)
+
+        def build() -> tuple[Round[Any], PCollection[Any] | None, PCollection[Any] | None]:
+            returned = self.body(shape)
+            turn = returned if isinstance(returned, Round) else Round(returned)
+            _check_returned(name_of(self.body), [name for name, _ in given], turn)
+            if self.until is None:
+                return turn, None, None
+            if isinstance(self.until, Until):
+                at = _position(self.until, [name for name, _ in given])
+                after = _parts(turn.new)[at][1]
+                return turn, self.until.again(before[at], after), None
+            return turn, None, _collection(self.until(shape, turn.new), "until")
+
+        (turn, again, until), body = capture(pipeline, before, build)
+        after = [pcoll for _, pcoll in _parts(turn.new)]
+        conditions = [pcoll for pcoll in (turn.again, again) if pcoll is not None]
+        self._check_end(conditions, until)
+        _check_body(body, [name for name, _ in given], before, after)
+        unbounded = not all(pcoll.is_bounded for pcoll in (*after, *conditions, *turn.out.values()))
+        rounds = MANY_ROUNDS if self.rounds is None else self.rounds
+        if unbounded:
+            _check_unbounded(before, rounds, ends=bool(conditions) or until is not None)
+        tags = [name or portable.MAIN for name, _ in given]
+        if twice := [tag for tag in turn.out if tag in tags]:
+            raise BuildError(f"out can't be named {twice[0]!r}, which is the name of a loop variable")
+        results = [
+            pipeline.collection(
+                tag,
+                element_type=self.output_type or pcoll.element_type,
+                windowing=pcoll.windowing,
+                bounded=pcoll.is_bounded,
+            )
+            for tag, pcoll in zip((*tags, *turn.out), (*after, *turn.out.values()), strict=True)
+        ]
+        variables = tuple(
+            LoopVariable(name, start.id, inside.id, pcoll.id)
+            for (name, start), inside, pcoll in zip(given, before, after, strict=True)
+        )
+        known = {id for node in body.repeated for id in reads(node)} | {
+            pcoll.id for pcoll in (*after, *conditions, *turn.out.values())
+        }
+        constants = sorted(
+            known - body.collections.keys() - {out.collection for node in body.repeated for out in node.outputs}
+        )
+        pipeline.add(
+            portable.Iterate,
+            results,
+            dict.fromkeys((*(start.id for _, start in given), *constants)),
+            variables=variables,
+            body=body.repeated,
+            collections=tuple(body.collections.values()),
+            rounds=rounds,
+            again=tuple(pcoll.id for pcoll in conditions),
+            until=None if until is None else until.id,
+            gives=tuple(pcoll.id for pcoll in turn.out.values()),
+            strict=self.strict,
+        )
+        result = _like(input, results[: len(given)])
+        if turn.out or turn.again is not None:
+            return IterateResult(result, dict(zip(turn.out, results[len(given) :], strict=True)))
+        return result
+
+    def _check_end(self, conditions: Sequence[PCollection[Any]], until: PCollection[Any] | None) -> None:
+        if self.rounds is None and not conditions and until is None:
+            raise BuildError(
+                "this loop would never end: give rounds=…, until=…, or both, or return tg.Round(new, again=…)"
+            )
+        if self.strict and not conditions and until is None:
+            raise BuildError(
+                "strict fails loops whose condition is not met in time, and this one has none: give until=…"
+            )
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """The loop variables in what is iterated, with their names; "" for a single collection."""
+    match value:
+        case Mapping():
+            return [(str(name), pcoll) for name, pcoll in value.items()]
+        case tuple() if hasattr(value, "_fields"):
+            return list(zip(value._fields, value, strict=True))
+        case tuple():
+            return [(str(number), pcoll) for number, pcoll in enumerate(value, 1)]
+        case _:
+            return [("", value)]
+
+
+def _like(value: Any, pcolls: Sequence[PCollection[Any]]) -> Any:
+    """The collections in the form that `value` has."""
+    match value:
+        case Mapping():
+            return dict(zip(value, pcolls, strict=True))
+        case tuple() if hasattr(value, "_fields"):
+            return type(value)(*pcolls)
+        case tuple():
+            return tuple(pcolls)
+        case _:
+            return pcolls[0]
+
+
+def _before(pipeline: Pipeline, name: str, start: PCollection[Any]) -> PCollection[Any]:
+    """A loop variable as a round finds it."""
+    id = f"{pipeline.step}:{name}~before" if name else f"{pipeline.step}~before"
+    return PCollection(pipeline, id, portable.MAIN, start.element_type, start.windowing, start.is_bounded)
+
+
+def _collection(value: Any, what: str) -> PCollection[Any]:
+    if not isinstance(value, PCollection):
+        raise BuildError(f"{what} of a loop is a PCollection, not {shorten(value)}")
+    return value
+
+
+def _position(until: Until, names: Sequence[str]) -> int:
+    """Which of the loop variables a condition looks at."""
+    kind, of = type(until).__name__, until.of
+    shown = ", ".join(map(repr, names))
+    match of:
+        case None if len(names) == 1:
+            return 0
+        case None:
+            raise BuildError(f"{kind} looks at one loop variable: say which, as in of={names[0]!r}; there are {shown}")
+        case int() if 0 <= of < len(names):
+            return of
+        case str() if of in names:
+            return names.index(of)
+    raise BuildError(f"{kind}(of={of!r}): there is no such loop variable; there are {shown}")
+
+
+def _check_returned(body: str, names: Sequence[str], turn: Round[Any]) -> None:
+    """Raise BuildError unless a body returned as many collections, with the same names, as it takes."""
+    returned = _parts(turn.new)
+    wanted = "a PCollection" if names == [""] else f"the loop variables {', '.join(names)}"
+    if [name for name, _ in returned] != list(names):
+        got = "a PCollection" if isinstance(turn.new, PCollection) else shorten(turn.new)
+        raise BuildError(f"{body} must return what the next round takes, {wanted}, and returned {got}")
+    for _, pcoll in returned:
+        if not isinstance(pcoll, PCollection):
+            raise BuildError(f"{body} must return what the next round takes, {wanted}, and returned {shorten(pcoll)}")
+    if turn.again is not None:
+        _collection(turn.again, "again")
+    for name, pcoll in turn.out.items():
+        _collection(pcoll, f"out[{name!r}]")
+
+
+def _check_body(
+    body: Body, names: Sequence[str], before: Sequence[PCollection[Any]], after: Sequence[PCollection[Any]]
+) -> None:
+    """Raise BuildError or TypeCheckError unless a round can take what the round before it gave."""
+    for node in (*body.repeated, *body.once):
+        match node:
+            case portable.Write():
+                raise BuildError(
+                    f"{node.label!r} writes in the body of a loop: write what the loop gives, or what its rounds put "
+                    "in tg.Round(new, out={...})"
+                )
+            case portable.Read() | portable.TestStream():
+                raise BuildError(
+                    f"{node.label!r} reads in the body of a loop: read in front of it. A body can use every collection "
+                    "of the pipeline, and finds the same elements in all rounds"
+                )
+            case _:
+                pass
+    inside = {pcoll.id for pcoll in before} | {out.collection for node in body.repeated for out in node.outputs}
+    if not any(pcoll.id in inside for pcoll in after):
+        raise BuildError(
+            "what the body returns does not come from what it takes, so no round would differ from another"
+        )
+    for name, old, new in zip(names, before, after, strict=True):
+        which = f" as {name}" if name else ""
+        reason = compatibility.clash(new.element_type, old.element_type) if new.pipeline.checks_types else None
+        if reason:
+            given, taken = hints.type_name(new.element_type), hints.type_name(old.element_type)
+            raise TypeCheckError(
+                f"the body returns {given}{which} and takes {taken}, so no other round can follow: {reason}. If the "
+                "type of its last step is wrong, correct it with .with_output_types(...)"
+            )
+        reason = compatible(old.windowing, new.windowing)
+        if reason:
+            raise BuildError(
+                f"the body returns{which} other windows than it takes, so no other round can follow: {reason}"
+            )
+        if old.is_bounded and not new.is_bounded:
+            raise BuildError(
+                f"the body returns an unbounded collection{which} and takes a bounded one, so no other round can follow"
+            )
+
+
+def _check_unbounded(before: Sequence[PCollection[Any]], rounds: int, *, ends: bool) -> None:
+    """Raise BuildError for a loop over unbounded input whose rounds would have to be told apart as it runs."""
+    if ends:
+        raise BuildError(
+            "until and again need bounded input: on unbounded input no round ever has all of its elements, so it can't "
+            f"be decided whether another follows. Give only rounds, at most {MAX_UNROLLED}"
+        )
+    if rounds > MAX_UNROLLED:
+        raise BuildError(f"on unbounded input a loop has at most {MAX_UNROLLED} rounds, not {rounds:,}")

@@ -1,0 +1,74 @@
+"""When loops are over: `Settled`, once values hardly change, and `Empty`, once nothing is left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Number
+from typing import Any
+
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.pipeline import PCollection
+from tidegate.sdk.primitives import Filter
+from tidegate.sdk.primitives.iteration import Until
+from tidegate.transforms.grouping.cogroup import CoGroupByKey
+
+
+class Settled(Until):
+    """A loop is over once a round has moved no value by more than `by`.
+
+    The loop variable holds pairs of a key and a number, or a tuple, list or NumPy array of numbers; other values have
+    moved if they are no longer equal. A key that appears or goes has moved; NaN equals NaN. `of` names the loop
+    variable that is compared, if there are several.
+    """
+
+    def __init__(self, by: float = 0.0, *, of: str | int | None = None) -> None:
+        if not isinstance(by, int | float) or not by >= 0:
+            raise BuildError(f"Settled(by=…) takes a distance of at least 0, not {shorten(by)}")
+        self.by = by
+        self.of = of
+
+    def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+        pairs: Any = (before, after)
+        grouped: PCollection[Any] = pairs | CoGroupByKey(name="Settled")
+        return grouped | Filter(_Moved(self.by), name="moved")
+
+
+class Empty(Until):
+    """A loop is over once a round has left no element. `of` names the loop variable, if there are several."""
+
+    def __init__(self, *, of: str | int | None = None) -> None:
+        self.of = of
+
+    def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+        return after
+
+
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """Whether the values of a key have moved by more than `by`."""
+
+    by: float
+
+    def __call__(self, grouped: tuple[Any, tuple[list[Any], list[Any]]]) -> bool:
+        before, after = grouped[1]
+        return len(before) != len(after) or any(
+            _differ(old, new, self.by) for old, new in zip(before, after, strict=True)
+        )
+
+
+def _differ(old: Any, new: Any, by: float) -> bool:
+    match old, new:
+        case ((tuple() | list()), (tuple() | list())):
+            return _any_differ(old, new, by)
+        case _ if hasattr(old, "shape") and hasattr(new, "shape"):
+            return bool(old.shape != new.shape or _any_differ(old.ravel().tolist(), new.ravel().tolist(), by))
+        case Number(), Number():
+            equal = old == new or (old != old and new != new)
+            return not equal and not abs(old - new) <= by  # type: ignore[operator]
+        case _:
+            return bool(old != new)
+
+
+def _any_differ(old: Sequence[Any], new: Sequence[Any], by: float) -> bool:
+    return len(old) != len(new) or any(_differ(a, b, by) for a, b in zip(old, new, strict=True))
