@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.engine.function_calls import function_calls
+from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.schema import schema_of
 
 
@@ -73,3 +75,31 @@ def test_an_overflow_fails_the_run_with_the_element() -> None:
 def test_an_expression_has_no_truth_value() -> None:
     with pytest.raises(tg.BuildError, match=r"neither true nor false"):
         bool(tg.col("a") == 1)
+
+
+def test_loops_contain_expressions_instead_of_calling_them() -> None:
+    big = orders() | tg.Filter(tg.col("qty") > 1) | tg.Select("user", total=tg.col("price") * tg.col("qty"))
+    rows = big | tg.GroupBy("user").agg(n=tg.fn.count(), mean=tg.fn.avg("total"))
+    portable = rows.pipeline.sealed()
+    planned = plan(portable, Traits(parallel=False, drops_unread=False))
+    calls = list(function_calls(planned, rows.pipeline.options))
+    assert [(call.step, call.how) for call in calls] == [
+        ("Filter(qty)", "inlined"),
+        ("Select(user, total)", "inlined"),
+        ("GroupBy(user)/Key", "inlined"),
+        ("GroupBy(user)/Combine", "inlined"),
+        ("GroupBy(user)", "inlined"),
+    ]
+
+
+@pytest.mark.parametrize("inline", ["always", "off"])
+def test_values_are_checked_where_they_enter_columns_and_results_everywhere(inline: str) -> None:
+    edges = [2**30, 2**63 - 1, -(2**63), -(2**30)]
+    p = tg.Pipeline(options={"inline": inline})
+    rows = p | tg.Create([Order("a", 1.5, n) for n in edges]) | tg.Select(n=tg.col("qty"))
+    assert (rows | tg.Select(n=tg.col("n") - 0)).collect() == [(n,) for n in edges]
+    with pytest.raises(tg.UserCodeError, match="ARITHMETIC_OVERFLOW"):
+        (rows | tg.Select(n=tg.col("n") + 1)).collect()
+    over = p | "over" >> tg.Create([Order("a", 1.5, 2**63)])
+    with pytest.raises(tg.UserCodeError, match="more than 64 bits"):
+        (over | "same" >> tg.Select(n=tg.col("qty"))).collect()

@@ -14,7 +14,6 @@ from tidegate.sdk.primitives import FlatMap, Map, pair_type
 from tidegate.sdk.primitives.relate import Relate, row_type
 from tidegate.sdk.relational.binding import Input, bound, bound_alike
 from tidegate.sdk.relational.expressions import Column, Tree, mapped
-from tidegate.sdk.relational.python.row_function import RowCode
 from tidegate.sdk.relational.relation_binding import bound_relation
 from tidegate.sdk.relational.relations import Join, JoinKind, Named
 from tidegate.sdk.relational.steps.joins import JoinCode, joined_group
@@ -158,7 +157,7 @@ class MadeOfTwo(Made):
 
 
 def _side(side: Side) -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = keyed(side.keys, side.access, RowCode(side.values, side.access))
+    function: Callable[[Any], Any] = keyed(side.keys, side.access, side.values)
     return function
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
+from tidegate.sdk.relational.python.row_function import body_of_compiled
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where
@@ -104,7 +105,7 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
                 node.emits == "any",
                 output.element_type.type.load() if output.element_type.type is not None else None,
                 catches,
-                node.fn.body,
+                node.fn.body or body_of_compiled(loaded),
                 node.consts.body if node.consts is not None else None,
             )
 

@@ -33,6 +33,7 @@ from tidegate.sdk.authoring.combine import (
 )
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import KeyOf
+from tidegate.sdk.relational.python.row_function import body_of_compiled
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import called_per_element
 
@@ -90,9 +91,11 @@ class AddingFunction:
 
 def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> AddingFunction | None:
     """The function of a combiner that adds an input; None if the loop calls none. `body` is its text."""
-    if body is None or fn is None or fold_lines(fn, phase) != _GENERIC:
+    if fn is None or fold_lines(fn, phase) != _GENERIC:
         return None
-    return AddingFunction(called_per_element(fn), body)
+    called = called_per_element(fn)
+    text = body or body_of_compiled(called)
+    return None if text is None else AddingFunction(called, text)
 
 
 def inlined_lines(fn: CombineFn[Any, Any, Any] | None) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from tidegate.sdk.authoring.dofn import Param, bind, bind_method
 from tidegate.sdk.data.columns import BOOLEAN, Schema
 from tidegate.sdk.portable.model import (
     MAIN,
+    AssignWindows,
     Callback,
     Collection,
     CombinePerKey,
@@ -28,6 +29,7 @@ from tidegate.sdk.portable.model import (
     ParDo,
     Pipeline,
     Relate,
+    Reshuffle,
 )
 from tidegate.sdk.relational.binding import is_comparable, split_aggregates
 from tidegate.sdk.relational.expressions import Call, Column, Tree, mapped, text, walk
@@ -93,13 +95,14 @@ class _Lowered:
         (used,), (access,) = self.node.inputs, self.node.reads
         if compute.where is not None:
             name = None if compute.columns is None else "Where"
-            code = RowCode((compute.where,), access, single=True)
+            code = RowCode((compute.where,), access, single=True, checked=not self._typed(0))
             fn = _made(text(compute.where), predicate, code)
             used = self._par_do(name, used, fn, "filter", [compute.where], keeps_key=True)
         if compute.columns is not None:
             trees = [each.tree for each in compute.columns]
             names = tuple(each.name for each in compute.columns)
-            fn = _made(", ".join(names), computed, RowCode(tuple(trees), access), names)
+            code = RowCode(tuple(trees), access, checked=not self._typed(0))
+            fn = _made(", ".join(names), computed, code, names)
             self._par_do(None, used, fn, "map", trees)
 
     def _aggregate(self, aggregate: Aggregate) -> None:
@@ -108,16 +111,21 @@ class _Lowered:
         keys = tuple(each.tree for each in aggregate.keys)
         key_names = tuple(each.name for each in aggregate.keys)
         outputs, calls = split_aggregates([each.tree for each in aggregate.columns])
-        arguments = RowCode(tuple(call.arguments[0] for call in calls if call.arguments), access)
+        checked = not self._typed(0)
+        arguments = RowCode(tuple(call.arguments[0] for call in calls if call.arguments), access, checked=checked)
         shown = ", ".join(map(text, calls))
         late = node.late_tag
         if late is None:
-            fn = _made("key and values", keyed, keys, access, arguments) if keys else _made(shown, computed, arguments)
+            fn = (
+                _made("key and values", keyed, keys, access, arguments.trees, None, checked)
+                if keys
+                else _made(shown, computed, arguments)
+            )
             used = self._par_do("Key", used, fn, "map", [*keys, *arguments.trees])
             combiner = _sealed("AggregateFn", AggregateFn(calls))
         else:
             if keys:
-                used = self._par_do("Key", used, _made("key", keyed, keys, access), "map", keys)
+                used = self._par_do("Key", used, _made("key", keyed, keys, access, None, None, checked), "map", keys)
             combiner = _sealed("AggregateFn", AggregateElements(calls, arguments))
         grouped = self._combine("Combine", used, combiner, keyed=bool(keys), late=late, default=not keys)
         names = tuple(each.name for each in aggregate.columns)
@@ -185,13 +193,32 @@ class _Lowered:
             nullable = [key for key in keys if key.nullable]
             if nullable and not kept[side]:
                 fits = _all_there(nullable)
-                code = RowCode((fits,), access, single=True)
+                code = RowCode((fits,), access, single=True, checked=not self._typed(side))
                 used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, code), "filter")
-            fn = _made("key and values", keyed, keys, access, RowCode(values, access), side)
+            fn = _made("key and values", keyed, keys, access, values, side, not self._typed(side))
             marked.append(self._par_do(name, used, fn, "map", [*keys, *values]))
         self.nodes.append(Flatten(**self._base("Both", tuple(marked))))
         left, right = (tuple(columns) for columns in read)
         return JoinCode(join.join, join.columns, join.where, left, right, len(join.keys) > 1), self.nodes[-1].output()
+
+    def _typed(self, number: int) -> bool:
+        """Whether the columns of an input are known to hold values of their types: a relation has made them."""
+        used = self.node.inputs[number]
+        schema = self.pipeline.collection(used).schema
+
+        def walk(id: str) -> bool:
+            made = self.pipeline.producer(id)
+            if self.pipeline.collection(id).schema != schema:
+                return False
+            match made:
+                case Relate(relation=Compute(columns=tuple()) | Aggregate() | Join()):
+                    return id == made.output()
+                case Relate() | AssignWindows() | Reshuffle() | Flatten():
+                    return all(map(walk, made.inputs))
+                case _:
+                    return False
+
+        return walk(used)
 
     # -- nodes
 

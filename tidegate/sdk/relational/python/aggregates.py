@@ -92,14 +92,10 @@ class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = tuple(calls)
-        self._create, self._add, self._merge, self._extract = _functions(self.calls)
+        self._create, self.add_input, self._merge, self._extract = _functions(self.calls)  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> list[Any]:
         return self._create()
-
-    def add_input(self, accumulator: list[Any], element: tuple[Any, ...]) -> list[Any]:
-        self._add(accumulator, element)
-        return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
         merged = self._create()
@@ -118,7 +114,7 @@ def _functions(
     calls: Sequence[Call],
 ) -> tuple[
     Callable[[], list[Any]],
-    Callable[[list[Any], tuple[Any, ...]], None],
+    Callable[[list[Any], tuple[Any, ...]], list[Any]],
     Callable[[list[Any], list[Any]], None],
     Callable[[list[Any]], tuple[Any, ...]],
 ]:
@@ -150,7 +146,7 @@ def _functions(
     names = {"less": numbers.less, "checked_sum": checked_sum}
     return (
         compiled("create", "", [f"return [{', '.join(initial)}]"], names),
-        compiled("add", "slots, values", add, names),
+        compiled("add", "slots, values", [*add, "return slots"], names),
         compiled("merge", "slots, others", merge, names),
         compiled("extract", "slots", [f"return ({''.join(f'{result}, ' for result in results)})"], names),
     )

@@ -6,13 +6,15 @@ import itertools
 import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from tidegate.sdk import moved
 from tidegate.sdk.data.schema import Access
 from tidegate.sdk.relational.binding import is_of_window
 from tidegate.sdk.relational.expressions import Column, Tree, walk
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.values import field_of
+from tidegate.sdk.user_code.body import Body, find_body
 
 _numbers = itertools.count(1)
 
@@ -22,18 +24,23 @@ class RowCode:
     """The expressions that a function computes, bound to the columns of its elements, and how it reads those.
 
     It returns the value of a single expression if `single`, else a tuple of the values. If an expression reads the
-    element's window, that is its second parameter.
+    element's window, that is its second parameter. Unless `checked`, the columns are known to hold values of their
+    types.
     """
 
     trees: tuple[Tree, ...]
     access: Access
     single: bool = False
+    checked: bool = True
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 def row_function(code: RowCode, make: Callable[[tuple[Any, ...]], Any] | None = None) -> Callable[[Any], Any]:
     """The function. `make` is applied to the tuple of values."""
     names: dict[str, Any] = {"make": make, "field_of": field_of}
-    made = printed(code.trees, _reader(code.access))
+    made = printed(code.trees, reader(code.access), checked=code.checked)
     results = ", ".join(made.results)
     result = results if code.single else f"({results},)" if made.results else "()"
     parameters = "element, window" if any(map(reads_window, code.trees)) else "element"
@@ -46,7 +53,8 @@ def reads_window(tree: Tree) -> bool:
     return any(map(is_of_window, walk(tree)))
 
 
-def _reader(access: Access) -> Callable[[Column], str]:
+def reader(access: Access) -> Callable[[Column], str]:
+    """The Python that reads a column of `element`."""
     match access:
         case "attribute":
             return lambda column: f"element.{column.name}"
@@ -59,9 +67,19 @@ def _reader(access: Access) -> Callable[[Column], str]:
 def compiled(name: str, parameters: str, lines: Sequence[str], names: dict[str, Any]) -> Callable[..., Any]:
     """A function of generated lines; tracebacks show them."""
     source = "\n    ".join([f"def {name}({parameters}):", *lines])
-    file = f"<tidegate {name} {next(_numbers)}>"
+    file = f"{_FILE}{name} {next(_numbers)}>"
     environment = dict(names)
     exec(compile(source, file, "exec"), environment)
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     function: Callable[..., Any] = environment[name]
     return function
+
+
+_FILE: Final = "<tidegate "
+"""How the names of the files begin that generated functions seem to be in."""
+
+
+def body_of_compiled(function: Any) -> Body | None:
+    """The text of a generated function; None for any other function."""
+    code = getattr(function, "__code__", None)
+    return find_body(function) if code is not None and code.co_filename.startswith(_FILE) else None

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.data.columns import ColumnType
 from tidegate.sdk.relational.python import casts, numbers, strings, times
-from tidegate.sdk.relational.python.values import GREATEST, LEAST
+from tidegate.sdk.relational.python.values import fits_bigint
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ Template: TypeAlias = str | Called
 
 def _bigint(operation: str) -> str:
     """A template whose result is checked to have 64 bits."""
-    return f"({{t}} if {LEAST} <= ({{t}} := {operation}) <= {GREATEST} else out_of_range({{t}}))"
+    return f"({{t}} if {fits_bigint(f'({{t}} := {operation})', '{t}')} else out_of_range({{t}}))"
 
 
 def _call(function: Callable[..., Any]) -> Called:

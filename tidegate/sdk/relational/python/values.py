@@ -119,9 +119,20 @@ def field_of(element: Any, name: str) -> Any:
     return getattr(element, name)
 
 
+def fits_bigint(first: str, again: str) -> str:
+    """Python that says whether an int has 64 bits, which is written `first`, and `again` where it has been evaluated.
+
+    Python compares small ints with each other in a third of the time that larger ones take.
+    """
+    return f"{-_SMALL} <= {first} <= {_SMALL} or {LEAST} <= {again} <= {GREATEST}"
+
+
+_SMALL: Final = 2**30 - 1
+"""The greatest int of one digit in CPython."""
+
 CHECKS: Final[dict[str, tuple[str, Callable[[Any, str], Any]]]] = {
     "boolean": ("{0}.__class__ is not bool", as_boolean),
-    "bigint": (f"{{0}}.__class__ is not int or not {LEAST} <= {{0}} <= {GREATEST}", as_bigint),
+    "bigint": (f"{{0}}.__class__ is not int or not ({fits_bigint('{0}', '{0}')})", as_bigint),
     "double": ("{0}.__class__ is not float", as_double),
     "string": ("{0}.__class__ is not str", as_string),
     "binary": ("{0}.__class__ is not bytes", as_binary),

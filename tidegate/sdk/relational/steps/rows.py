@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidegate.sdk.data.columns import DOUBLE
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.data.schema import Access
 from tidegate.sdk.relational.expressions import Tree
-from tidegate.sdk.relational.python.row_function import RowCode, row_function
+from tidegate.sdk.relational.python.printing import printed
+from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader, row_function
+from tidegate.sdk.relational.python.values import field_of
 
 
 class FromParts:
@@ -42,39 +44,40 @@ def key_function(trees: tuple[Tree, ...], access: Access) -> Callable[[Any], Any
 
     Equal values of SQL are equal keys: NaN is one key, and so are the two zeros.
     """
-    single = len(trees) == 1
-    doubles = [k for k, tree in enumerate(trees) if tree.type == DOUBLE]
-    values = row_function(RowCode(trees, access, single))
-    if not doubles:
-        return values
-    if single:
-        return lambda element: _as_key(values(element))
+    made = printed(trees, reader(access))
+    lines = [*made.reads, f"return {_key(trees, made.results)}"]
+    return compiled("key", "element", lines, _NAMES | dict(made.names))
 
-    def key(element: Any) -> tuple[Any, ...]:
-        parts = list(values(element))
-        for k in doubles:
-            parts[k] = _as_key(parts[k])
-        return tuple(parts)
 
-    return key
+def _key(trees: Sequence[Tree], results: Sequence[str]) -> str:
+    """The expression of the key of these expressions, whose values are `results`."""
+    parts = [f"as_key({result})" if tree.type == DOUBLE else result for tree, result in zip(trees, results)]
+    return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
 
 
 def _as_key(value: float | None) -> Any:
     return value if value is None else NAN if value != value else value + 0.0
 
 
-def keyed(key: tuple[Tree, ...], access: Access, value: RowCode | None = None, side: int | None = None) -> Any:
-    """A function from an element to a pair of its key and computed values, or the element itself.
+_NAMES: Final[dict[str, Any]] = {"as_key": _as_key, "field_of": field_of}
 
-    With `side`, the second part is a pair of that number and the values.
+
+def keyed(
+    key: tuple[Tree, ...],
+    access: Access,
+    values: tuple[Tree, ...] | None = None,
+    side: int | None = None,
+    checked: bool = True,
+) -> Callable[[Any], tuple[Any, Any]]:
+    """A function from an element to a pair of its key and the tuple of computed values, or the element itself.
+
+    With `side`, the second part is a pair of that number and the values. `checked`: as in RowCode.
     """
-    of = key_function(key, access)
-    if value is None:
-        return lambda element: (of(element), element)
-    values = row_function(value)
-    if side is None:
-        return lambda element: (of(element), values(element))
-    return lambda element: (of(element), (side, values(element)))
+    made = printed((*key, *(values or ())), reader(access), checked=checked)
+    computed = f"({''.join(f'{result}, ' for result in made.results[len(key) :])})"
+    value = "element" if values is None else computed if side is None else f"({side}, {computed})"
+    lines = [*made.reads, f"return {_key(key, made.results)}, {value}"]
+    return compiled("keyed", "element", lines, _NAMES | dict(made.names))
 
 
 def second(pair: tuple[Any, Any]) -> Any:
