@@ -14,7 +14,7 @@ from fsspec.registry import _registry
 from pydantic import SecretBytes, SecretStr
 
 import tidegate as tg
-from tests.support.record_files import FORMATS, VISIT, elements_of, visits
+from tests.support.record_files import FORMATS, VISIT, drain, elements_of, visits
 from tidegate.io.storage_options import has_secrets, options_of, revealed
 from tidegate.sdk.portable.json import dump
 from tidegate.sdk.portable.secrets import secrets_of
@@ -35,6 +35,7 @@ class Vault(MemoryFileSystem):
         super().__init__(**options)
         if password != SECRET:
             raise PermissionError(f"the password {password!r} is wrong")
+        self.password = password
         self.door = door
 
     @classmethod
@@ -95,6 +96,50 @@ def test_every_writer_passes_them_on(vault: Vault) -> None:
     assert rolling.storage_options == options
     with pytest.raises(tg.BuildError, match="WriteToCsv: storage_options are arguments for the file systems of URLs"):
         WRITERS["csv"]("out/x", storage_options=options)
+
+
+def test_credentials_that_change_are_used_by_the_next_look_the_next_file_and_the_next_commit(
+    vault: Vault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"password": "${TIDE_VAULT}"}
+
+    def change(value: str) -> None:
+        """The store has another password from now on, and refuses clients with the one before."""
+        monkeypatch.setattr(sys.modules[__name__], "SECRET", value)
+        monkeypatch.setattr(Vault, "open", check_first(value))
+        monkeypatch.setenv("TIDE_VAULT", value)
+
+    change("spring-tide-1")
+    Vault("spring-tide-1").pipe("/in/1.txt", b"one\n")
+    source = tg.io.ReadFromText("vault://in/*", storage_options=options, follow=True, min_age=0).source
+    enumerator = source.enumerator(None)
+    assert enumerator is not None
+    first = [*enumerator.discover(5).splits, *enumerator.discover(5).splits]
+    sink = tg.io.WriteToJson("vault://out/x", storage_options=options).sink
+    attempt = sink.attempt("run", 0)
+    attempt.write([{"n": 1}])
+    prepared = attempt.prepare()
+    change("spring-tide-2")
+    Vault("spring-tide-2").pipe("/in/2.txt", b"two\n")
+    second = [*enumerator.discover(5).splits, *enumerator.discover(5).splits]
+    assert [line for split in first + second for line in drain(source, split)] == ["one", "two"]
+    sink.commit("run", prepared, 1)
+    attempt.write([{"n": 2}])
+    sink.commit("run", attempt.prepare(), 2)
+    found = Vault("spring-tide-2")
+    assert [found.cat(path) for path in sorted(found.find("/out"))] == [b'{"n": 1}\n', b'{"n": 2}\n']
+
+
+def check_first(password: str) -> Any:
+    """`open` of a vault that only clients with this password may open."""
+    plain = MemoryFileSystem.open
+
+    def opened(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.password != password:
+            raise PermissionError("the password is an old one")
+        return plain(self, *args, **kwargs)
+
+    return opened
 
 
 def test_files_that_are_elements_are_read_with_them(vault: Vault) -> None:

@@ -157,4 +157,4 @@ def test_pieces_of_a_checkpoint_of_an_earlier_version_are_committed(tmp_path: Pa
 def attempt_of(sink: FileSink, run: str, clock: Any = lambda: 0.0) -> FileAttempt:
     output = sink._output()
     layout = Layout(sink.prefix, sink.format, 1, sink.addressed, sink.max_file_bytes, sink.roll_interval)
-    return FileAttempt(layout, output.store, output.work(run), 0, clock)
+    return FileAttempt(layout, lambda: output.store, output.work(run), 0, clock)

@@ -24,6 +24,7 @@ from tests.support.record_files import FORMATS, drain, visits, write
 from tests.support.servers.http_server import http_server
 from tests.support.written_files import all_rows, rows_of
 from tests.testing.conformance.good_sources import append_lines
+from tidegate.io.file_source.listing import matching
 from tidegate.io.generators.async_iterators import AsyncIteratorSource
 from tidegate.io.generators.iterables import IterableSource
 from tidegate.io.generators.sequence import SequenceSource
@@ -299,6 +300,34 @@ def test_a_folder_of_records_that_is_followed_is_a_conforming_source(tmp_path: P
     )
     passed = OF_ALL_SOURCES | ENUMERATED | (IN_PIPELINES if runners.names else set()) | {"lost_position_is_refused"}
     assert passed <= set(report.passed)
+
+
+def test_matched_files_are_a_conforming_source(tmp_path: Path, on: Runners) -> None:
+    for number in range(5):
+        append_lines(tmp_path / f"{number}.txt", "line")
+    found = [each.metadata for each in matching((f"{tmp_path}/*",), False, tg.ReadError)]
+    report = on.source(lambda: tg.io.MatchFiles(tmp_path / "*").read.source, found, limits=(1, 1000))
+    assert on.expected(OF_ALL_SOURCES | IN_PIPELINES) <= set(report.passed)
+
+
+def test_matched_files_that_appear_are_a_conforming_source(tmp_path: Path) -> None:
+    def files() -> list[Any]:
+        return [each.metadata for each in matching((f"{tmp_path}/*",), False, tg.ReadError)]
+
+    for number in range(3):
+        append_lines(tmp_path / f"{number}.txt", "line")
+
+    def add() -> list[Any]:
+        append_lines(tmp_path / "3.txt", "line")
+        return files()[3:]
+
+    report = check_source(
+        lambda: tg.io.MatchFiles(tmp_path / "*", follow=True, poll_interval=0.01, min_age=0).read.source,
+        files(),
+        add=add,
+        limits=(1, 1000),
+    )
+    assert set(report.passed) >= OF_ALL_SOURCES | ENUMERATED
 
 
 @pytest.mark.parametrize("name", ["visits.csv", "visits.parquet"])

@@ -63,11 +63,15 @@ class FileLayout:
 
 
 class DeltaAttempt(Attempt[Any]):
-    """Writes data files; `store` and `work` are the table's store and the run's work folder in it."""
+    """Writes data files. `work` is the run's work folder in the table's store, which `open_store` opens with the
+    credentials of the moment: at first, and again for the first file after each `prepare`."""
 
-    def __init__(self, layout: FileLayout, store: Store, work: str, task: int) -> None:
+    def __init__(self, layout: FileLayout, open_store: Callable[[], Store], work: str, task: int) -> None:
         self._layout = layout
-        self._store = store
+        self._open_store = open_store
+        self._store = open_store()
+        self._has_prepared = False
+        """Whether the store was opened before the last `prepare`."""
         self._work = work
         self._task = task
         self._id = f"{task:05d}-{os.urandom(8).hex()}"
@@ -90,6 +94,7 @@ class DeltaAttempt(Attempt[Any]):
             self._flush()
             while self._open:
                 self._finish(next(iter(self._open)))
+        self._has_prepared = True
         written, self._finished = self._finished, []
         prepared = [Committable((self._task, self._sequence + at), list(each)) for at, each in enumerate(written)]
         self._sequence += len(prepared)
@@ -147,6 +152,8 @@ class DeltaAttempt(Attempt[Any]):
             folders = "".join(f"{_folder(name, text)}/" for name, text in zip(self._layout.partition_by, partition))
             final = f"{folders}part-{self._id}-{self._begun:05d}.{self._layout.codec}.parquet"
             self._begun += 1
+            if self._has_prepared:
+                self._store, self._has_prepared = self._open_store(), False
             stream = self._store.create(files.join(self._work, path))
             file = _DataFile(path, final, partition, stream, self._file_schema, self._layout.codec)
         self._open[partition] = file

@@ -85,8 +85,8 @@ class DeltaSink(Sink[Any]):
             self.row_group_buffer_size,
             self.max_file_bytes,
         )
-        store, root = store_of(self.location)
-        return DeltaAttempt(layout, store, self._work(root, run), task)
+        _, root = store_of(self.location)
+        return DeltaAttempt(layout, lambda: store_of(self.location)[0], self._work(root, run), task)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> list[str]:
         if checkpoint is not None and self.mode == "overwrite":

@@ -77,16 +77,26 @@ class FileAttempt(Attempt[Any]):
     """Writes parts between two `prepare`s: one for each address and shard that has elements, or several in turn."""
 
     def __init__(
-        self, layout: Layout, store: Store, work: str, task: int, clock: Callable[[], float] = time.monotonic
+        self,
+        layout: Layout,
+        open_store: Callable[[], Store],
+        work: str,
+        task: int,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`open_store` opens the store with the credentials of the moment: at first, and again for the first file after
+        each `prepare`."""
         self._layout = layout
-        self._store = store
+        self._open_store = open_store
+        self._store = open_store()
+        self._has_prepared = False
+        """Whether the store was opened before the last `prepare`."""
         self._task = task
         self._clock = clock
         self._name = f"{task:05d}-{os.urandom(8).hex()}"
         self._work = work
         self._new_writer = layout.format.writers(layout.sink)
-        self._appends = layout.format.appends and store.appends
+        self._appends = layout.format.appends and self._store.appends
         self._parts: dict[tuple[Address, int], _Part] = {}
         self._open: dict[_Part, None] = {}  # by last use
         self._finished: list[Piece] = []
@@ -130,6 +140,7 @@ class FileAttempt(Attempt[Any]):
         except Exception as error:
             raise self._failed(error) from error
         self._interrupted.clear()
+        self._has_prepared = True
         if len(self._turns) > _TURNS_AT_ONCE:
             self._turns.clear()
         pieces, self._finished = self._finished, []
@@ -207,6 +218,8 @@ class FileAttempt(Attempt[Any]):
             if file is None or self._is_old(file):
                 file = _File(number, self._clock())
             self._begun += 1
+            if self._has_prepared:
+                self._store, self._has_prepared = self._open_store(), False
             part = _Part(self._store, self._at(name), name, self._new_writer(), address, shard, file, self._ratio)
             self._parts[address, shard] = part
             if not self._layout.addressed:

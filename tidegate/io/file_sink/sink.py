@@ -106,7 +106,7 @@ class FileSink(Sink[Any]):
         layout = Layout(
             self.prefix, self.format, self.num_shards or 1, self.addressed, self.max_file_bytes, self.roll_interval
         )
-        return FileAttempt(layout, output.store, output.work(run), task)
+        return FileAttempt(layout, lambda: self._output().store, output.work(run), task)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> list[str]:
         try:
