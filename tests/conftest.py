@@ -12,11 +12,13 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.spark.small_jvms import archive_classes, environment
 from tidegate.sdk.secrets import redaction, registry
 
 NO_SPEED_CHECKS = [HealthCheck.too_slow]
@@ -25,9 +27,6 @@ settings.register_profile(
     "ci", deadline=None, suppress_health_check=NO_SPEED_CHECKS, derandomize=True, database=None, print_blob=True
 )
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
-
-SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-"""Options for a JVM that lives for minutes: thorough compilation and parallel garbage collection don't pay off."""
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -99,20 +98,29 @@ def forgotten_secrets() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_jvms(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Give the drivers that tests start as processes of their own the options of a JVM that lives for seconds."""
-    if "SPARK_CONF_DIR" in os.environ:
+def small_jvms(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Give the drivers that tests start as processes of their own the options of a JVM that lives for seconds.
+
+    The archive of Spark's classes is in pytest's cache; without that (`-p no:cacheprovider`) there is none.
+    """
+    if "SPARK_SUBMIT_OPTS" in os.environ or find_spec("pyspark") is None:
         yield
         return
-    folder = tmp_path_factory.mktemp("spark-conf")
-    (folder / "spark-defaults.conf").write_text(f"spark.driver.extraJavaOptions {SMALL_JVM}\nspark.ui.enabled false\n")
+    cache: pytest.Cache | None = getattr(request.config, "cache", None)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(folder))
+        for name, value in environment(None if cache is None else cache.mkdir("spark-classes")).items():
+            patch.setenv(name, value)
         yield
 
 
 @pytest.fixture(scope="session")
-def spark_session() -> Iterator[Any]:
+def spark_classes(small_jvms: None) -> None:
+    """The archive of Spark's classes has been written: for fixtures on which several JVMs depend."""
+    archive_classes()
+
+
+@pytest.fixture(scope="session")
+def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     """The Spark session of all tests that do not need their own: `--runner spark` finds and uses it unchanged.
 
     Tests that ask for it belong in xdist's group "spark", so that only one worker starts a JVM.
@@ -122,12 +130,12 @@ def spark_session() -> Iterator[Any]:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
+    request.getfixturevalue("spark_classes")
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master("local[2]").appName("tests")
     for name, value in {
         "spark.driver.memory": "768m",
-        "spark.driver.extraJavaOptions": SMALL_JVM,
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_daemons import SMALL_JVM
-
 ARCHIVE = Path(__file__).parents[1] / "streaming" / "fixtures" / "flat-modules.tar.xz"
 
 
@@ -19,8 +17,7 @@ def test_a_pipeline_compiled_before_modules_moved_runs(flags: list[str], tmp_pat
     with tarfile.open(ARCHIVE) as archive:
         archive.extract("jobs/sinks.json", tmp_path, filter="data")
     # Its files have relative names, and the workers of the shared session have another working directory.
-    small = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={SMALL_JVM}"]
-    settings = [part for setting in small for part in ("--spark_conf", setting)]
+    settings = ["--spark_conf", "spark.driver.memory=512m"]
     call = "import sys; from tidegate.cli import main; sys.exit(main())"
     subprocess.run([sys.executable, "-c", call, "run", "jobs/sinks.json", *flags, *settings], cwd=tmp_path, check=True)
     for sink in ("one", "to-", "own/"):

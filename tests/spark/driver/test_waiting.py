@@ -15,7 +15,8 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark.daemons import Daemon, spark_home
+from tests.support.spark.small_jvms import jvm_options
 from tidegate.runners.spark import SparkRunner
 from tidegate.runners.spark.driver import progress
 from tidegate.runners.spark.driver.session import missing
@@ -167,7 +168,7 @@ def test_a_run_without_executors_reports_it_and_ends_quietly_at_sigterm(tmp_path
         spark_home() / "bin" / "spark-class",
         "org.apache.spark.deploy.master.Master",
         *("--host", "127.0.0.1", "--port", "0", "--webui-port", "0"),
-        environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM},
+        environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": jvm_options()},
     )
     try:
         url = master.wait_for("Starting Spark master at (spark://.+)")[1].strip()
@@ -175,7 +176,6 @@ def test_a_run_without_executors_reports_it_and_ends_quietly_at_sigterm(tmp_path
         command = [sys.executable, "-m", "tidegate", "run", "job.py", "--runner", "spark", "--spark_master", url]
         command += ["--spark_conf", "spark.ui.enabled=false", "--spark_conf", "spark.driver.host=127.0.0.1"]
         command += ["--spark_conf", "spark.driver.bindAddress=127.0.0.1"]
-        command += ["--spark_conf", f"spark.driver.extraJavaOptions={SMALL_JVM}"]
         lines = []
         with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
             assert run.stderr is not None

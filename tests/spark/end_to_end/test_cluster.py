@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark.daemons import Daemon, spark_home
+from tests.support.spark.small_jvms import jvm_options
 from tidegate.runners.spark.driver.session import missing
 
 WITHOUT_TIDEGATE = """
@@ -35,9 +36,8 @@ class Cluster:
         """Run a script by `spark-submit`, with the flags for it in `sys.argv[2:]` after `folder`."""
         (folder / "script.py").write_text(script)
         command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master, "--driver-memory", "512m"]
-        command += ["--driver-java-options", SMALL_JVM]
         settings = [
-            "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={SMALL_JVM}", "spark.ui.enabled=false",
+            "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={jvm_options()}", "spark.ui.enabled=false",
             "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", *conf,
         ]  # fmt: skip
         flags = ["--runner", "spark", "--worker_python", str(self.python), "--spark_partitions", "3"]
@@ -59,7 +59,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, spark_classes: None) -> Iterator[Cluster]:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
@@ -79,7 +79,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
                 spark_home() / "bin" / "spark-class",
                 f"org.apache.spark.deploy.{daemon}",
                 *options,
-                environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM},
+                environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": jvm_options()},
             )
         )
         return daemons[-1]

@@ -13,7 +13,7 @@ import tidegate as tg
 import tidegate.io
 from tests.semantics.test_corner_cases import IN_ORDER, bounded
 from tests.support.run_and_collect import collect
-from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark.daemons import Daemon, spark_home
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.errors import BuildError, UserCodeError
 
@@ -28,7 +28,7 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     server = Daemon(
         tmp_path_factory.mktemp("connect"),
         *(spark_home() / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "512m"),
-        *("--driver-java-options", SMALL_JVM, "--conf", "spark.ui.enabled=false"),
+        *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.connect.grpc.binding.port=0"),
         *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
         environment={"PYSPARK_PYTHON": sys.executable},

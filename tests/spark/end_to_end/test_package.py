@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark.daemons import Daemon, spark_home
+from tests.support.spark.small_jvms import jvm_options
 from tidegate.cli import app
 from tidegate.runners.spark.driver.session import missing
 
@@ -34,13 +35,13 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def master(tmp_path_factory: pytest.TempPathFactory, spark_classes: None) -> Iterator[str]:
     """The address of a cluster with one worker."""
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
     home = tmp_path_factory.mktemp("cluster")
-    environment = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM, "PYTHONPATH": ""}
+    environment = {"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": jvm_options(), "PYTHONPATH": ""}
     start = spark_home() / "bin" / "spark-class"
     host = ["--host", "127.0.0.1", "--webui-port", "0"]
     daemons = [
@@ -63,7 +64,7 @@ def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def run(script: str, folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
     (folder / "script.py").write_text(script)
     conf = [
-        "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={SMALL_JVM}", "spark.ui.enabled=false",
+        "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={jvm_options()}", "spark.ui.enabled=false",
         "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
     ]  # fmt: skip
     settings = [part for pair in conf for part in ("--spark_conf", pair)]

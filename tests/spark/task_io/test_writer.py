@@ -13,7 +13,6 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.support.spark_daemons import SMALL_JVM
 from tidegate.sdk.errors import UserCodeError, WriteError
 
 
@@ -97,8 +96,7 @@ def test_the_next_run_finishes_a_commit_during_which_the_driver_was_killed(flags
     out = tmp_path / "out"
     out.mkdir()
     noting = [*flags, "--spark_commit_dir", str(tmp_path / "commits")]
-    small = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={SMALL_JVM}"]
-    settings = [part for setting in small for part in ("--spark_conf", setting)]
+    settings = ["--spark_conf", "spark.driver.memory=512m"]
     run = subprocess.run([sys.executable, "-c", CUT_OFF, str(out), *noting, *settings], check=False)
     assert run.returncode == -signal.SIGKILL
     assert visible_files(out) == ONE[:1]

@@ -10,17 +10,16 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
-
-SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def spark_home() -> Path:
     """The directory of the Spark that comes with PySpark."""
-    import pyspark
-
-    return Path(pyspark.__file__).parent
+    found = find_spec("pyspark")
+    assert found is not None
+    assert found.origin is not None
+    return Path(found.origin).parent
 
 
 class Daemon:
