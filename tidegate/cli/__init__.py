@@ -16,6 +16,7 @@ import click
 from tidegate._version import __version__
 from tidegate.cli.cluster import cluster
 from tidegate.cli.jobs import jobs
+from tidegate.cli.sql.command import sql
 from tidegate.cli.state import state
 from tidegate.sdk.errors import counted
 
@@ -114,6 +115,7 @@ def app() -> None:
 
 app.add_command(cluster)
 app.add_command(jobs)
+app.add_command(sql)
 app.add_command(state)
 
 

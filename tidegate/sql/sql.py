@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from tidegate.sdk.data.schema import schema_of
 from tidegate.sdk.errors import BuildError, shorten
@@ -26,6 +26,9 @@ class Sql(PTransform[Any, PCollection[Any]]):
     expression. `allowed_lateness` (s) is that of windows made in the query. The step is a composite with one step for
     each operator. What the query can't mean here is refused, pointing into its text. Needs the extra `sql`.
     """
+
+    shares_params: ClassVar[bool] = False
+    """Whether parameters may be those of another statement."""
 
     def __init__(
         self,
@@ -58,16 +61,20 @@ class Sql(PTransform[Any, PCollection[Any]]):
         return super().__ror__(named_inputs(inputs))
 
     def expand(self, input: Any) -> Any:
+        from tidegate.sql.syntax.parsing import only_query
+
+        return self.rows_of(only_query(self.query), _tables(input))
+
+    def rows_of(self, statement: Any, tables: Mapping[str, PCollection[Any]]) -> Any:
+        """The result of a parsed query over tables."""
         from tidegate.sql.planning.context import Context, Late
         from tidegate.sql.planning.queries import PLANNER, planned
         from tidegate.sql.steps.user_functions import checked_functions
-        from tidegate.sql.syntax.parsing import only_query
 
-        statement = only_query(self.query)
         late = Late(self.late_tag)
         context = Context(
             statement.source,
-            {name: partial(table, name, rows) for name, rows in _tables(input).items()},
+            {name: partial(table, name, rows) for name, rows in tables.items()},
             statement.functions,
             self.params,
             checked_functions(self.functions),
@@ -77,7 +84,7 @@ class Sql(PTransform[Any, PCollection[Any]]):
         )
         relation = planned(statement.tree, context)
         unused = [name for name in self.params if name not in context.used]
-        if unused:
+        if unused and not self.shares_params:
             raise BuildError(f"the query has no parameter :{unused[0]}")
         rows = result(relation, context)
         if self.late_tag is None:

@@ -32,22 +32,37 @@ _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?
 def parsed(text: str) -> list[Parsed]:
     """The statements of a text. Raises SqlError where it is no SQL, and BuildError without sqlglot."""
     source = SqlText(text)
+    return parsed_tokens(tokens_of(source), source)
+
+
+def tokens_of(source: SqlText) -> list[Any]:
+    """The words of a text."""
     sqlglot = _sqlglot()
     from sqlglot.dialects.dialect import Dialect
 
-    dialect = Dialect.get_or_raise(None)
-    # Names in backticks, as Flink and Spark write them, take the same room as names in double quotes.
-    quoted = _QUOTED.sub(lambda found: found[0] if found[1] is None else f'"{found[1]}"', text)
     try:
-        tokens = dialect.tokenize(quoted)
+        tokens: list[Any] = Dialect.get_or_raise(None).tokenize(_with_double_quotes(source.text))
     except sqlglot.errors.TokenError as error:
-        raise SqlText(text).error(f"the text can't be divided into words of SQL: {_first_line(error)}", None) from None
+        raise source.error(f"the text can't be divided into words of SQL: {_first_line(error)}", None) from None
+    return tokens
+
+
+def parsed_tokens(tokens: list[Any], source: SqlText) -> list[Parsed]:
+    """The statements that words of a text make up."""
+    sqlglot = _sqlglot()
+    from sqlglot.dialects.dialect import Dialect
+
     tokens, functions = cut_out(tokens, source)
     try:
-        trees = dialect.parser().parse(tokens, quoted)
+        trees = Dialect.get_or_raise(None).parser().parse(tokens, _with_double_quotes(source.text))
     except sqlglot.errors.ParseError as error:
         raise _parse_error(error, source) from None
     return [Parsed(source, tree, functions) for tree in trees if tree is not None]
+
+
+def _with_double_quotes(text: str) -> str:
+    """The text with names in double quotes in place of backticks, as Flink and Spark write them."""
+    return _QUOTED.sub(lambda found: found[0] if found[1] is None else f'"{found[1]}"', text)
 
 
 def only_query(text: str) -> Parsed:

@@ -1,0 +1,155 @@
+"""tg.Sql on streams: windows, late rows, joins of streams, and what is refused because it would update its results."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TestStream
+
+
+@dataclass(frozen=True)
+class Bid:
+    item: str
+    price: int
+    at: tg.Timestamp
+
+
+@dataclass(frozen=True)
+class Item:
+    name: str
+    city: str | None
+
+
+def bids(*events: tuple[str, int, int] | int) -> TestStream:
+    """A stream of bids `(item, price, second)` and of watermarks (s)."""
+    stream = TestStream()
+    for event in events:
+        match event:
+            case int():
+                stream = stream.advance_watermark_to(event)
+            case item, price, second:
+                stream = stream.add_elements([tg.TimestampedValue(Bid(item, price, tg.Timestamp(second)), second)])
+    return stream.advance_watermark_to_infinity().with_output_types(Bid)
+
+
+def items(pipeline: tg.Pipeline) -> Any:
+    return pipeline | "items" >> tg.Create([Item("vase", "Bern"), Item("lamp", None)])
+
+
+def answer(query: str, *events: tuple[str, int, int] | int, **tables: Any) -> list[tuple[Any, ...]]:
+    pipeline = tg.Pipeline("direct")
+    named = {"bids": pipeline | "bids" >> bids(*events), "items": items(pipeline)}
+    named |= {name: pipeline | name >> stream for name, stream in tables.items()}
+    return [tuple(row) for row in (named | tg.Sql(query)).collect(run_for=60)]
+
+
+EVENTS = (("vase", 3, 1), ("lamp", 5, 4), ("vase", 8, 9), 10, ("vase", 4, 12), ("lamp", 1, 19))
+TEN = "TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS))"
+
+
+def test_windows_are_aggregated_when_the_watermark_passes_their_ends() -> None:
+    query = f"SELECT item, MAX(price) AS best, COUNT(*) AS n FROM {TEN} GROUP BY item, window_start, window_end"
+    assert answer(query, *EVENTS) == [("vase", 8, 2), ("lamp", 5, 1), ("vase", 4, 1), ("lamp", 1, 1)]
+
+
+def test_a_window_without_keys_has_one_row() -> None:
+    query = f"SELECT window_start, window_end, SUM(price) AS s FROM {TEN} GROUP BY window_start, window_end"
+    assert [(a.second, b.second, s) for a, b, s in answer(query, *EVENTS)] == [(0, 10, 16), (10, 20, 5)]
+
+
+def test_results_of_windows_are_aggregated_again_in_them() -> None:
+    query = f"""
+        WITH best AS (
+            SELECT window_start, window_end, item, MAX(price) AS price FROM {TEN}
+            GROUP BY window_start, window_end, item)
+        SELECT SUM(price) AS s FROM best GROUP BY window_start, window_end"""
+    assert answer(query, *EVENTS) == [(13,), (5,)]
+
+
+def test_results_of_windows_are_put_into_longer_ones() -> None:
+    query = f"""
+        WITH sums AS (SELECT window_time AS t, SUM(price) AS price FROM {TEN} GROUP BY window_start, window_time)
+        SELECT MAX(price) AS most
+        FROM TABLE(TUMBLE(TABLE sums, DESCRIPTOR(t), INTERVAL '1' MINUTE)) GROUP BY window_start"""
+    assert answer(query, *EVENTS) == [(16,)]
+
+
+def test_the_best_rows_of_each_window() -> None:
+    query = f"""
+        SELECT item, price FROM (
+            SELECT *, ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY price DESC) AS n FROM {TEN})
+        WHERE n <= 1"""
+    assert answer(query, *EVENTS) == [("vase", 8), ("vase", 4)]
+
+
+def test_a_stream_looks_up_rows_of_a_bounded_table() -> None:
+    query = "SELECT item, price, city FROM bids LEFT JOIN items ON item = name WHERE price > 3"
+    assert answer(query, *EVENTS) == [("lamp", 5, None), ("vase", 8, "Bern"), ("vase", 4, "Bern")]
+
+
+def test_rows_in_windows_look_up_rows_of_a_bounded_table() -> None:
+    query = f"""
+        SELECT city, COUNT(*) AS n FROM {TEN} b JOIN items ON b.item = name GROUP BY city, window_start, window_end"""
+    assert answer(query, *EVENTS) == [("Bern", 2), (None, 1), ("Bern", 1), (None, 1)]
+
+
+def test_streams_are_joined_in_their_windows() -> None:
+    query = f"""
+        SELECT a.price AS one, b.price AS two FROM {TEN} a
+        JOIN TABLE(TUMBLE(TABLE others, DESCRIPTOR(at), INTERVAL '10' SECONDS)) b
+        ON a.item = b.item AND a.window_start = b.window_start AND a.window_end = b.window_end"""
+    assert answer(query, *EVENTS, others=bids(("vase", 70, 8), ("vase", 90, 15))) == [(3, 70), (8, 70), (4, 90)]
+
+
+@pytest.mark.parametrize("kind", ["", "LEFT"])
+def test_streams_are_joined_within_an_interval(kind: str) -> None:
+    query = f"""
+        SELECT a.price AS one, b.price AS two FROM bids a {kind} JOIN others b
+        ON a.item = b.item AND b.at BETWEEN a.at - INTERVAL '2' SECONDS AND a.at + INTERVAL '1' SECONDS"""
+    found = answer(query, *EVENTS, others=bids(("vase", 70, 8), ("vase", 90, 13)))
+    unmatched = [(3, None), (5, None), (1, None)] if kind else []
+    assert sorted(found, key=str) == sorted([(8, 70), (4, 90), *unmatched], key=str)
+
+
+def test_windows_of_the_author_are_kept() -> None:
+    pipeline = tg.Pipeline("direct")
+    windowed = pipeline | bids(*EVENTS) | tg.WindowInto(tg.FixedWindows(10))
+    rows = windowed | tg.Sql("SELECT window_end, COUNT(*) AS n FROM pcoll GROUP BY window_end")
+    assert [(end.second, n) for end, n in rows.collect(run_for=60)] == [(10, 3), (20, 2)]
+
+
+UPDATING = {
+    "SELECT item, COUNT(*) AS n FROM bids GROUP BY item": "an aggregate over an unbounded table",
+    "SELECT DISTINCT item FROM bids": "DISTINCT over an unbounded table",
+    "SELECT item FROM bids EXCEPT SELECT name FROM items": "EXCEPT over an unbounded table",
+    "SELECT item FROM bids ORDER BY price": "ORDER BY over an unbounded table",
+    "SELECT item FROM bids LIMIT 3": "LIMIT over an unbounded table",
+    "SELECT *, ROW_NUMBER() OVER (ORDER BY price) AS n FROM bids": r"ROW_NUMBER\(\) over an unbounded table",
+    f"SELECT item, COUNT(*) AS n FROM {TEN} GROUP BY item": "add window_start and window_end to GROUP BY",
+    f"SELECT *, ROW_NUMBER() OVER (PARTITION BY item ORDER BY price) AS n FROM {TEN}": "to PARTITION BY",
+    "SELECT a.item FROM bids a JOIN bids b ON a.item = b.item": "a regular JOIN of unbounded tables",
+    "SELECT a.item FROM bids a FULL JOIN items b ON a.item = b.name": "a regular FULL JOIN of unbounded tables",
+    f"SELECT a.item FROM {TEN} a JOIN {TEN} b ON a.item = b.item": "add ON l.window_start = r.window_start",
+    "SELECT name FROM items WHERE name IN (SELECT item FROM bids)": "a subquery here reads a bounded table",
+}
+
+
+@pytest.mark.parametrize("query", UPDATING)
+def test_a_query_that_would_update_its_results_is_refused(query: str) -> None:
+    with pytest.raises(tg.SqlError, match=UPDATING[query]):
+        answer(query, *EVENTS)
+
+
+def test_a_late_row_is_an_output_of_its_own() -> None:
+    pipeline = tg.Pipeline("direct")
+    stream = pipeline | bids(("vase", 3, 1), 15, ("lamp", 5, 4), 30, ("vase", 8, 9))
+    query = (
+        "SELECT COUNT(*) AS n FROM TABLE(TUMBLE(TABLE pcoll, DESCRIPTOR(at), INTERVAL '10' SECONDS)) GROUP BY item, "
+    )
+    late = tg.Sql(query + "window_start, window_end", allowed_lateness=10).with_late_data("late")
+    out = stream | late
+    assert [row.price for row in out.late.collect(run_for=60)] == [8]

@@ -1,0 +1,1 @@
+"""`tidegate sql`: runs, explains and prompts for statements in SQL."""

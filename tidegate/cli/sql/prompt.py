@@ -1,0 +1,86 @@
+"""The prompt of `tidegate sql`: statements up to their semicolons, with history and completion."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tidegate.cli.sql.results import show_results
+
+_WORDS: Final = (
+    "SELECT FROM WHERE GROUP BY HAVING ORDER LIMIT JOIN LEFT ON AS AND OR NOT IN EXISTS BETWEEN LIKE CASE WHEN THEN "
+    "ELSE END WITH UNION INTERSECT EXCEPT DISTINCT COUNT SUM AVG MIN MAX TABLE TUMBLE HOP CUMULATE SESSION DESCRIPTOR "
+    "INTERVAL CREATE INSERT INTO WATERMARK FOR"
+).split()
+
+
+def prompt(params: dict[str, Any], flags: Sequence[str]) -> None:
+    """Read statements, each up to its semicolon, and run them; tables that were created stay."""
+    from tidegate.sdk.errors import TidegateError
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.pipeline import Pipeline
+    from tidegate.sql.script import Script
+
+    options = PipelineOptions.from_args(flags)
+    definitions: dict[str, Any] = {}
+    _with_history(lambda: [*_WORDS, *definitions])
+    for statement in _statements():
+        script = Script(Pipeline(options=options, name="sql"), params, dict(definitions))
+        try:
+            script.add(statement)
+            if script.written:
+                script.pipeline.run()
+            show_results(script)
+        except (TidegateError, click.UsageError) as error:
+            click.echo(f"error: {error}", err=True)
+            continue
+        definitions.update(script.definitions)
+
+
+def _statements() -> Iterable[str]:
+    """What is typed, statement by statement."""
+    lines: list[str] = []
+    shows_prompt = sys.stdin.isatty()
+    while True:
+        try:
+            lines.append(input(("   ...> " if lines else "tidegate> ") if shows_prompt else ""))
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            lines.clear()
+            click.echo()
+            continue
+        if not "".join(lines).strip():
+            lines.clear()
+        elif lines[-1].rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines.clear()
+
+
+def _with_history(words: Any) -> None:
+    """Let the prompt complete words, and remember what was typed, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        return
+    import atexit
+
+    history = Path(click.get_app_dir("tidegate")) / "sql_history"
+    if history.exists():
+        readline.read_history_file(history)
+
+    def complete(begun: str, at: int) -> str | None:
+        found = [word for word in words() if word.lower().startswith(begun.lower())]
+        return found[at] if at < len(found) else None
+
+    def save() -> None:
+        history.parent.mkdir(parents=True, exist_ok=True)
+        readline.write_history_file(history)
+
+    readline.set_completer(complete)
+    readline.parse_and_bind("tab: complete")
+    atexit.register(save)

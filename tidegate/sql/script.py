@@ -1,0 +1,200 @@
+"""Scripts of SQL as pipelines: tables of files that are read and written, queries, and results to be shown."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, ClassVar, Final
+
+from tidegate import io
+from tidegate.sdk.errors import SqlError
+from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.time import Duration
+from tidegate.sql.sql import Sql
+from tidegate.sql.syntax.parsing import Parsed
+from tidegate.sql.syntax.scripts import Insertion, TableDefinition, statements_of
+from tidegate.sql.syntax.table_functions import PREFIX
+
+_READERS: Final[dict[str, Callable[..., Any]]] = {
+    "csv": io.ReadFromCsv,
+    "json": io.ReadFromJson,
+    "parquet": io.ReadFromParquet,
+    "avro": io.ReadFromAvro,
+    "arrow": io.ReadFromArrow,
+}
+_WRITERS: Final[dict[str, Callable[..., Any]]] = {
+    "csv": io.WriteToCsv,
+    "json": io.WriteToJson,
+    "parquet": io.WriteToParquet,
+    "avro": io.WriteToAvro,
+    "arrow": io.WriteToArrow,
+}
+_SUFFIXES: Final = {"jsonl": "json", "ndjson": "json", "feather": "arrow"}
+_OPTIONS: Final = ("connector", "path", "format", "timezone", "follow")
+
+
+@dataclass(slots=True)
+class Script:
+    """The tables that a script has defined so far, and the results of its queries, in a pipeline.
+
+    A table is read once, when a query first names it; a file may be named instead, as in FROM 'words.parquet'.
+    """
+
+    pipeline: Pipeline
+    params: Mapping[str, Any] = field(default_factory=dict)
+    definitions: dict[str, TableDefinition] = field(default_factory=dict)
+    results: list[PCollection[Any]] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    _read: dict[str, PCollection[Any]] = field(default_factory=dict)
+
+    def add(self, text: str) -> None:
+        """Add statements. Raises SqlError or BuildError for those that are wrong."""
+        try:
+            self._add(text)
+        except SqlError as error:  # its place is one of the text, not of a Python file
+            raise SqlError(str(error).partition("\n  in step ")[0]) from None
+
+    def _add(self, text: str) -> None:
+        for statement in statements_of(text):
+            match statement:
+                case TableDefinition():
+                    check_definition(statement)
+                    self.definitions[statement.name] = statement
+                case Insertion():
+                    self._insert(statement)
+                case Parsed():
+                    number = len(self.results) + 1
+                    label = "Query" if number == 1 else f"Query {number}"
+                    self.results.append(self._rows(statement, label))
+
+    def _insert(self, statement: Insertion) -> None:
+        source = statement.query.source
+        definition = self.definitions.get(statement.table)
+        if definition is None:
+            known = ", ".join(self.definitions) or "none"
+            message = f"INSERT INTO {statement.table}: there is no CREATE TABLE of it; there are {known}"
+            raise source.refusal(message, statement.query.tree)
+        name = f"Insert into {statement.table}"
+        rows = self._rows(statement.query, f"{name}: query")
+        found = rows.schema.names if rows.schema is not None else ()
+        wanted = tuple(column for column, _ in definition.columns)
+        if wanted and found != wanted:
+            message = (
+                f"the table {statement.table} has the columns {', '.join(wanted)}, and the query {', '.join(found)}"
+            )
+            raise source.refusal(message, statement.query.tree)
+        path = definition.options["path"]
+        rows | _WRITERS[format_of(definition)](path, name=name)
+        self.written.append(path)
+
+    def _rows(self, statement: Parsed, label: str) -> PCollection[Any]:
+        query = Query(statement, self.params, label)
+        rows: PCollection[Any] = self.pipeline.apply(query, self._tables(statement))
+        return rows
+
+    def _tables(self, statement: Parsed) -> dict[str, PCollection[Any]]:
+        """The tables that a statement names, read."""
+        names = [each.name for each in statement.tree.find_all(_table_class()) if not each.name.startswith(PREFIX)]
+        names += [each.table for each in statement.functions.values()]
+        return {name: rows for name in dict.fromkeys(names) if (rows := self._table(name)) is not None}
+
+    def _table(self, name: str) -> PCollection[Any] | None:
+        if name not in self._read:
+            definition = self.definitions.get(name)
+            suffix = PurePath(name).suffix.lstrip(".").lower()
+            kind = _SUFFIXES.get(suffix, suffix)
+            if definition is not None:
+                self._read[name] = self.pipeline | reader_of(definition)
+            elif kind in _READERS:
+                self._read[name] = self.pipeline | _READERS[kind](name, name=f"Read {PurePath(name).name}")
+        return self._read.get(name)
+
+
+def _table_class() -> Any:
+    from sqlglot import exp
+
+    return exp.Table
+
+
+class Query(Sql):
+    """A statement of a script, as a step."""
+
+    shares_params: ClassVar[bool] = True
+
+    def __init__(self, statement: Parsed, params: Mapping[str, Any], name: str) -> None:
+        super().__init__(statement.source.text, params=params, name=name)
+        self.statement = statement
+
+    def expand(self, input: Any) -> Any:
+        return self.rows_of(self.statement, input)
+
+
+def check_definition(definition: TableDefinition) -> None:
+    """Raise SqlError for a table whose connector, format, options or types there are not."""
+    options = definition.options
+
+    def refuse(message: str) -> Exception:
+        return definition.source.error(f"the table {definition.name}: {message}", definition.start)
+
+    unknown = [key for key in options if key not in _OPTIONS]
+    if unknown:
+        raise refuse(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}")
+    if options.get("connector", "filesystem") != "filesystem":
+        raise refuse(f"there is no connector {options['connector']!r}: tables are files, 'connector' = 'filesystem'")
+    if "path" not in options:
+        raise refuse("WITH needs a 'path'")
+    if format_of(definition) not in _READERS:
+        raise refuse(f"the format {format_of(definition)!r} is none of {', '.join(_READERS)}: give 'format' = '…'")
+    for name, type in definition.columns:
+        if type not in _TYPES:
+            raise refuse(f"the column {name} has the type {type}, and types are {', '.join(_TYPES)}")
+    if definition.time is not None and definition.time not in dict(definition.columns):
+        raise refuse(f"WATERMARK FOR {definition.time} needs the column {definition.time} TIMESTAMP")
+
+
+_TYPES: Final[dict[str, Any]] = {
+    "BOOLEAN": bool,
+    "BIGINT": int,
+    "DOUBLE": float,
+    "STRING": str,
+    "VARCHAR": str,
+    "BINARY": bytes,
+    "DATE": datetime.date,
+    "TIMESTAMP": datetime.datetime,
+}
+
+
+def format_of(definition: TableDefinition) -> str:
+    """The format of a table's files: that given, or that of the path's suffix."""
+    suffix = PurePath(definition.options["path"]).suffix.lstrip(".").lower()
+    return definition.options.get("format", _SUFFIXES.get(suffix, suffix)).lower()
+
+
+def reader_of(definition: TableDefinition) -> Any:
+    """The step that reads a table."""
+    arguments: dict[str, Any] = {}
+    if definition.columns:
+        types = {name: _TYPES[type] for name, type in definition.columns}
+        required = definition.required
+        arguments["schema"] = {name: type if name in required else type | None for name, type in types.items()}
+    if "timezone" in definition.options:
+        arguments["timezone"] = definition.options["timezone"]
+    if definition.options.get("follow", "false").lower() == "true":
+        arguments["follow"] = True
+    if definition.time is not None:
+        arguments["timestamp"] = TimeOf(definition.time)
+        arguments["out_of_orderness"] = Duration(micros=definition.delay)
+    reader = _READERS[format_of(definition)]
+    return reader(definition.options["path"], name=f"Read {definition.name}", **arguments)
+
+
+class TimeOf:
+    """A function from a row to the value of its time column."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+
+    def __call__(self, row: Any) -> Any:
+        return getattr(row, self.column)
