@@ -67,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--simulation-seeds", type=int, default=400, help="how many simulated streams to run")
     group.addoption(
-        "--inlined-functions", type=int, default=100, help="how many random functions to call and to inline"
+        "--inlined-functions", type=int, default=300, help="how many random functions to call and to inline"
     )
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 

@@ -469,7 +469,7 @@ STEPS: dict[str, Callable[[Any], Any]] = {
 def test_random_expressions_do_the_same_called_and_inlined(pytestconfig: pytest.Config) -> None:
     inlined = 0
 
-    @settings(max_examples=pytestconfig.getoption("inlined_functions"))
+    @settings(max_examples=pytestconfig.getoption("inlined_functions") // 6)
     @given(EXPRESSIONS, VALUES, st.sampled_from(sorted(STEPS)))
     def check(expression: str, values: list[Any], step: str) -> None:
         nonlocal inlined
