@@ -1,0 +1,116 @@
+"""The operator of a loop: however its input is cut, paused between any two rounds and restored, on any budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.runners.engine.iteration.block_store import BlockStore
+from tidegate.runners.engine.iteration.decision import decide
+from tidegate.runners.engine.iteration.operator import LoopOperator
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.rescale import overlaid, rescaled
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import Iterate
+from tidegate.sdk.time import MAX_MICROS
+
+
+def growing() -> Any:
+    """The plan of a loop of three rounds, in each of which a key's values are added up and a constant comes in."""
+    p = tg.Pipeline()
+    start = p | "start" >> tg.Create([("a", 1)])
+    more = p | "more" >> tg.Create([("a", 1)])
+
+    def step(before: Any) -> Any:
+        new = (before, more) | tg.Flatten() | tg.CombinePerKey(sum)
+        return tg.Round(new, out={"seen": before})
+
+    _ = (start | "loop" >> tg.Iterate(step, rounds=3)).result | tg.Map(print)
+    return plan(p.sealed(), Traits(parallel=False))
+
+
+def operator(tmp_path: Path, budget: int = 1 << 20, pauses: Callable[[], bool] = lambda: False) -> LoopOperator:
+    """The loop of `growing`."""
+    context = Context(memory_budget=budget, temp_dir=lambda: tmp_path, should_pause=pauses)
+    return LoopOperator(growing().loop("loop"), context, Graph)
+
+
+def feed(loop: LoopOperator) -> None:
+    for collection, pairs in (("start", [("a", 1), ("b", 2)]), ("more", [("a", 10), ("c", 3)])):
+        for pair in pairs:
+            assert list(loop.process(Block([pair]), collection)) == []
+
+
+def emitted(blocks: Iterator[Any]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {}
+    for collection, block in blocks:
+        found.setdefault(collection, []).extend(block.values)
+    return {collection: sorted(values) for collection, values in found.items()}
+
+
+RESULT = [("a", 31), ("b", 2), ("c", 9)]
+SEEN = sorted([("a", 1), ("b", 2), ("a", 11), ("b", 2), ("c", 3), ("a", 21), ("b", 2), ("c", 6)])
+
+
+@pytest.mark.parametrize("budget", [1, 1 << 20], ids=["all on disk", "all in memory"])
+def test_a_loop_runs_its_rounds_at_the_end_of_its_input(tmp_path: Path, budget: int) -> None:
+    loop = operator(tmp_path, budget)
+    feed(loop)
+    assert list(loop.on_watermark(5)) == []
+    assert loop.hold() < 5
+    assert emitted(loop.on_watermark(MAX_MICROS)) == {"loop": RESULT, "loop:seen": SEEN}
+    assert (loop.hold(), list(tmp_path.iterdir())) == (MAX_MICROS, [])
+    assert emitted(loop.finish()) == {}
+    loop.close()
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_loop_that_is_paused_between_rounds_goes_on_from_its_snapshot(tmp_path: Path, rounds: int) -> None:
+    asked = iter([False] * rounds + [True])
+    loop = operator(tmp_path, pauses=lambda: next(asked))
+    feed(loop)
+    before = emitted(loop.on_watermark(MAX_MICROS))
+    assert loop.paused
+    assert len(before.get("loop:seen", [])) == [0, 2, 5][rounds]
+    snapshot = overlaid(None, rescaled([None, loop.snapshot()], lambda key: True))
+    assert snapshot.done == rounds
+    again = operator(tmp_path)
+    again.restore(snapshot)
+    after = emitted(again.on_watermark(MAX_MICROS))
+    assert after["loop"] == RESULT
+    assert sorted(before.get("loop:seen", []) + after.get("loop:seen", [])) == SEEN
+    over = operator(tmp_path)
+    over.restore(again.snapshot())
+    assert emitted(over.on_watermark(MAX_MICROS)) == {}
+
+
+def test_blocks_come_back_in_their_order_from_memory_and_disk(tmp_path: Path) -> None:
+    store = BlockStore(200, lambda: tmp_path)
+    for number in range(20):
+        store.add(Block([number, (number, "x" * 50)], [number, number + 1]))
+    assert len(list(tmp_path.iterdir())) == 1
+    for _ in range(2):
+        assert [block.values[0] for block in store] == list(range(20))
+    assert [block.timestamps for block in store][3] == [3, 4]
+    assert store.elements == 40
+    store.clear()
+    assert (list(store), store.elements, list(tmp_path.iterdir())) == ([], 0, [])
+
+
+def test_the_decision_counts_what_all_of_a_round_has_emitted() -> None:
+    (loop,) = (node for node in growing().pipeline.nodes if isinstance(node, Iterate))
+    again = replace(loop, again=("more",), until="done")
+    assert decide(loop, 0, {}) == decide(loop, 2, {}) == "again"
+    assert decide(loop, 3, {}) == "over"
+    assert decide(again, 1, {"more": 1, "done": 0}) == "again"
+    assert decide(again, 1, {"more": 0, "done": 0}) == "over"
+    assert decide(again, 1, {"more": 1, "done": 1}) == "over"
+    assert decide(again, 3, {"more": 1, "done": 0}) == "unmet"
+    assert decide(replace(again, rounds=0), 0, {}) == "unmet"
