@@ -1,0 +1,186 @@
+"""`python benchmarks/iterations.py`: loops beside the same work by hand, in turns, and what an empty round costs.
+
+    python benchmarks/iterations.py [--runner direct] [--scale 0.2] [--turns 3] [-- further flags of the runner]
+
+G1 is PageRank over pairs, ten rounds of 100,000 pages with 1 M links at scale 1, beside loops over pairs by hand. M1 is
+k-means over arrays, ten rounds of 1 M points of 8 numbers, beside the same blocks in NumPy. Results are compared. R is
+the time of a round of four steps without elements. Times are those of the processors, of all processes, and the least
+of the turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import resource
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import tidegate as tg
+
+ROUNDS = 10
+BLOCK = 8_192
+CLUSTERS = 10
+TARGETS = {"G1": 2.0, "M1": 1.3, "R": 3.0}
+"""Ratios on the direct runner, and for R milliseconds."""
+
+
+def seconds() -> float:
+    """The processor time of this process and of those that it has waited for."""
+    return sum(used.ru_utime + used.ru_stime for used in map(resource.getrusage, (0, resource.RUSAGE_CHILDREN)))
+
+
+def graph(scale: float) -> dict[int, list[int]]:
+    """Pages with their links."""
+    chance, pages = random.Random(1), max(10, int(100_000 * scale))
+    return {page: [chance.randrange(pages) for _ in range(10)] for page in range(pages)}
+
+
+def ranks_by_hand(links: dict[int, list[int]]) -> dict[int, float]:
+    """PageRank as loops over pairs."""
+    ranks = dict.fromkeys(links, 1 / len(links))
+    for _ in range(ROUNDS):
+
+        def shares(ranks: dict[int, float] = ranks) -> Iterator[tuple[int, float]]:
+            for page, targets in links.items():
+                share = ranks[page] / len(targets)
+                for target in targets:
+                    yield target, share
+
+        new: dict[int, float] = {}
+        for page, share in shares():
+            new[page] = new.get(page, 0.0) + share
+        ranks = {page: 0.15 / len(links) + 0.85 * new.get(page, 0.0) for page in links}
+    return ranks
+
+
+def spread(group: tuple[int, tuple[list[list[int]], list[float]]]) -> Iterator[tuple[int, float]]:
+    """What a page passes on to the pages that it links to, and nothing to itself, so that no page is lost."""
+    page, ((targets,), (rank,)) = group
+    yield page, 0.0
+    share = rank / len(targets)
+    for target in targets:
+        yield target, share
+
+
+def ranks_by_loop(links: dict[int, list[int]], options: list[str]) -> dict[int, float]:
+    """PageRank as a pipeline."""
+    p = tg.Pipeline(options=options)
+    pages = len(links)
+    known = p | "links" >> tg.Create(list(links.items())).with_output_types(tuple[int, list[int]])
+    start = known | "start" >> tg.MapValues(lambda _: 1 / pages).with_output_types(tuple[int, float])
+
+    def step(ranks: Any) -> Any:
+        shares = (known, ranks) | tg.CoGroupByKey() | tg.FlatMap(spread).with_output_types(tuple[int, float])
+        return shares | tg.CombinePerKey(sum) | tg.MapValues(lambda rank: 0.15 / pages + 0.85 * rank)
+
+    return dict((start | tg.Iterate(step, rounds=ROUNDS)).collect(limit=None))
+
+
+def points(scale: float) -> list[np.ndarray]:
+    """Blocks of points."""
+    made = np.random.default_rng(1).normal(size=(max(BLOCK, int(1_000_000 * scale)), 8))
+    return [made[start : start + BLOCK] for start in range(0, len(made), BLOCK)]
+
+
+def sums(block: np.ndarray, centres: np.ndarray) -> np.ndarray:
+    """For each centre the sum of the block's points that are nearest to it, and in the last column their number."""
+    nearest = (-2 * block @ centres.T + (centres * centres).sum(1)).argmin(1)
+    columns = [np.bincount(nearest, weights=column, minlength=CLUSTERS) for column in block.T]
+    return np.column_stack([*columns, np.bincount(nearest, minlength=CLUSTERS)])
+
+
+def centres_of(parts: Any) -> np.ndarray:
+    """The centres from the sums of all blocks."""
+    total = sum(parts)
+    moved: np.ndarray = total[:, :-1] / np.maximum(total[:, -1:], 1)
+    return moved
+
+
+def centres_by_hand(blocks: list[np.ndarray]) -> np.ndarray:
+    """K-means as a loop over blocks."""
+    centres = blocks[0][:CLUSTERS]
+    for _ in range(ROUNDS):
+        centres = centres_of([sums(block, centres) for block in blocks])
+    return centres
+
+
+def centres_by_loop(blocks: list[np.ndarray], options: list[str]) -> np.ndarray:
+    """K-means as a pipeline."""
+    p = tg.Pipeline(options=options)
+    known = p | "points" >> tg.Create(blocks).with_output_types(np.ndarray)
+    start = p | "start" >> tg.Create([blocks[0][:CLUSTERS]]).with_output_types(np.ndarray)
+
+    def step(centres: Any) -> Any:
+        parts = known | tg.Map(sums, tg.AsSingleton(centres))
+        return parts | tg.CombineGlobally(centres_of).without_defaults()
+
+    (centres,) = (start | tg.Iterate(step, rounds=ROUNDS)).collect()
+    return centres
+
+
+def empty_round(options: list[str], rounds: int = 400) -> float:
+    """Seconds of a round of four steps without elements."""
+
+    def step(before: Any) -> Any:
+        mapped = before | tg.Map(lambda pair: pair) | tg.CombinePerKey(sum)
+        return mapped | tg.GroupByKey() | tg.MapValues(sum)
+
+    def run(n: int) -> float:
+        before = seconds()
+        p = tg.Pipeline(options=options)
+        nothing = p | tg.Create([]).with_output_types(tuple[int, int])
+        (nothing | tg.Iterate(step, rounds=n)).collect()
+        return seconds() - before
+
+    run(10)
+    return (run(rounds + 1) - run(1)) / rounds
+
+
+def least(turns: int, *works: Callable[[], Any]) -> tuple[list[float], list[Any]]:
+    """The least time of each work over all turns, and its result."""
+    times = [float("inf")] * len(works)
+    results: list[Any] = [None] * len(works)
+    for _ in range(turns):
+        for number, work in enumerate(works):
+            before = seconds()
+            results[number] = work()
+            times[number] = min(times[number], seconds() - before)
+    return times, results
+
+
+def show(name: str, times: list[float]) -> None:
+    """Print the times by hand and of the loop."""
+    by_hand, loop = times
+    print(f"{name}  by hand {by_hand:.3f} s, loop {loop:.3f} s, ratio {loop / by_hand:.2f} (must {TARGETS[name]:g})")
+
+
+def main() -> None:
+    """Print a line for each benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runner", default="direct")
+    parser.add_argument("--scale", type=float, default=0.2, help="1 is the full size")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("flags", nargs="*", help="further flags of the pipelines, after --")
+    asked = parser.parse_args()
+    options = ["--runner", asked.runner, "--checks", "off", *asked.flags]
+    print(f"{asked.runner}, scale {asked.scale:g}, load {os.getloadavg()[0]:.1f}")
+    links = graph(asked.scale)
+    times, (by_hand, by_loop) = least(asked.turns, lambda: ranks_by_hand(links), lambda: ranks_by_loop(links, options))
+    assert max(abs(by_hand[page] - by_loop[page]) for page in links) < 1e-12
+    show("G1", times)
+    blocks = points(asked.scale)
+    times, (centres, moved) = least(
+        asked.turns, lambda: centres_by_hand(blocks), lambda: centres_by_loop(blocks, options)
+    )
+    assert np.allclose(centres, moved, atol=1e-9)
+    show("M1", times)
+    round_ms = 1_000 * min(empty_round(options) for _ in range(asked.turns))
+    print(f"R   {round_ms:.2f} ms for an empty round of four steps (must {TARGETS['R']:g})")
+
+
+if __name__ == "__main__":
+    main()
