@@ -15,11 +15,9 @@ from typing import Any, Final
 from tidegate.io import files
 from tidegate.io.storage_options import StorageOptions, is_url
 from tidegate.sdk.connectors.outage import is_outage, is_refused
+from tidegate.sdk.connectors.slow_answers import ADDRESS, SECONDS
 from tidegate.sdk.errors import BuildError, TidegateError
 from tidegate.sdk.secrets.redaction import redacted
-
-SECONDS: Final = 8.0
-"""How long the answer to a first request is waited for."""
 
 _NO_CREDENTIALS: Final = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "DefaultCredentialsError"}
@@ -96,7 +94,7 @@ def _with_one_attempt(store: files.Remote) -> files.Remote:
 
 
 def first_contact(url: str, request: Callable[[], object]) -> bool:
-    """Make the first request for `url`. Returns whether it is answered within 8 s; a warning is logged if it isn't.
+    """Make the first request for `url`. Returns whether it is answered within 6 s; a warning is logged if it isn't.
 
     Raises BuildError with what to correct if it is refused, or if nothing is there to answer it.
     """
@@ -132,7 +130,7 @@ def report_slow(problem: str) -> None:
     logging.getLogger("tidegate").warning(
         "%s. The pipeline is run all the same, and waits for the store if it can. If this goes on, %s",
         redacted(problem),
-        _ADDRESS,
+        ADDRESS,
     )
 
 
@@ -148,7 +146,7 @@ def _advice(error: BaseException) -> str:
     if names & _NO_CREDENTIALS:
         return ": give credentials, by the environment or the client's own configuration"
     if _is_misdirected(error):
-        return f": {_ADDRESS}"
+        return f": {ADDRESS}"
     return ""
 
 
@@ -159,6 +157,3 @@ def _words(error: BaseException) -> str:
         return error.strerror
     text = str(error).strip().rstrip(".").partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-_ADDRESS: Final = "check the address of the store (its host and port, its endpoint) and the network"

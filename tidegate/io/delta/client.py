@@ -33,7 +33,7 @@ _OLD_WRITERS: Final = {
     6: ("identityColumns",),
 }
 _DECORATION: Final = re.compile("\x1b\\[[0-9]*m|↳")
-QUICK: Final = {"timeout": "5s", "connect_timeout": "3s", "max_retries": "1", "retry_timeout": "6s"}
+QUICK: Final = {"timeout": "3s", "connect_timeout": "3s", "max_retries": "1", "retry_timeout": "5s"}
 """Options for the first contact, while the pipeline is built: a wrong place is an error within seconds."""
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from tidegate.io import files
 from tidegate.io.storage_options import StorageOptions
+from tidegate.sdk.connectors.slow_answers import told_if_slow
 from tidegate.sdk.errors import BuildError, TidegateError, shorten
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.time import Timestamp
@@ -72,7 +73,8 @@ def matching(
     found: dict[str, Found] = {}
     for pattern in patterns:
         try:
-            matched = files.match(pattern, options)
+            with told_if_slow(pattern):
+                matched = files.match(pattern, options)
         except TidegateError:
             raise
         except Exception as problem:  # file systems of fsspec raise errors of their own

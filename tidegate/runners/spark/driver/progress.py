@@ -188,7 +188,7 @@ class _StallDetector:
                 )
             case number:
                 why = f"{'the executor is' if number == 1 else f'all {number} executors are'} busy with other jobs"
-        notify(f"waiting for Spark to run one of {counted(self._tasks - self._done, 'task')}: {why}")
+        notify(f"waiting for Spark to run one of {self._tasks - self._done} tasks: {why}")
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ from tidegate.runners.streaming.storage.base import Storage
 from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.connectors.slow_answers import told_if_slow
 from tidegate.sdk.errors import RunError, TidegateError, access_failure
 from tidegate.sdk.metrics import MetricCells
 
@@ -90,7 +91,7 @@ def open_job(job: Job, directory: Path, who: str) -> Opened:
         resume = resumed(job, manifest, f"savepoint {savepoint}", retained=[manifest.retained])
         return Opened(job, resume, storage=storage)
     check_names(job.plan)
-    with _storage_errors_as(f"checkpoints can't be kept in {url}"):
+    with _storage_errors_as(f"checkpoints can't be kept in {url}"), told_if_slow(url):
         return _open_directory(job, open_storage(url), url, who)
 
 
@@ -271,7 +272,7 @@ def _earlier_manifests(storage: Storage, manifest: Manifest) -> list[Manifest]:
 def _import_savepoint(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
     """Copy a savepoint into the checkpoint directory, as a checkpoint that the job can recover from."""
     source = open_storage(savepoint)
-    with _storage_errors_as(f"the savepoint in {savepoint} can't be read"):
+    with _storage_errors_as(f"the savepoint in {savepoint} can't be read"), told_if_slow(savepoint):
         manifest, _ = latest(source, thorough=True)
     if manifest is None:
         raise ResumeError(f"there is no savepoint in {savepoint}")
