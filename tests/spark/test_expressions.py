@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
+import tidegate as tg
 from tests.support.expressions.cases import (
     SCALAR_OPERATIONS,
+    SCHEMA,
     calls_of,
     casts,
     edge_rows,
     python_results,
     random_tree,
+    tree_of,
 )
-from tests.support.expressions.spark_reference import SparkRows, same
+from tests.support.expressions.spark_reference import SparkRows, filtered_sql, from_spark, same
+from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.relational.expressions import Call, Tree, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS
@@ -84,3 +88,33 @@ def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfi
     count = pytestconfig.getoption("--expressions")
     trees = [random_tree(draw, draw.randrange(2, 5)) for _ in range(count)]
     assert [each for batch in batches(trees, 25) for each in differences(reference, batch, 1)] == []
+
+
+@pytest.mark.parametrize("key", ["p", "x", "s"])
+def test_aggregates_of_groups_are_those_of_spark(reference: SparkRows, key: str) -> None:
+    small = tg.col("a").between(-1000, 1000)  # the sums of others are errors, which Spark finds in another order
+    columns: dict[str, tg.Expression] = {}
+    texts = []
+    for operation in (each for each in OPERATIONS.values() if each.aggregate):
+        for number, tree in enumerate(calls_of(operation)):
+            assert isinstance(tree, Call)
+            aggregate = tg.Expression(tree)
+            for name, kept in (("all", tg.lit(True)), ("some", tg.col("q"))):
+                condition = kept & small if operation.name in ("sum", "avg") else kept
+                column = f"{operation.name}_{number}_{name}"
+                columns[column] = aggregate.filter(condition)
+                texts.append(f"{filtered_sql(tree, tree_of(condition))} AS {column}")
+    p = tg.Pipeline()
+    rows = p | tg.Create(ROWS) | tg.Map(lambda row: row).with_output_types(with_schema(dict[str, Any], SCHEMA))
+    ours = (rows | tg.GroupBy(key).agg(**columns)).collect()
+    query = f"SELECT {key}, {', '.join(texts)} FROM expression_rows GROUP BY {key}"
+    theirs = reference.session.sql(query).collect()
+    found = {repr(row[0]): row for row in ours}
+    assert found.keys() == {repr(row[0]) for row in theirs}
+    different = [
+        f"{column} of {row[0]!r}: Python {one!r}, Spark {other!r}"
+        for row in theirs
+        for column, one, other in zip((key, *columns), found[repr(row[0])], map(from_spark, row), strict=True)
+        if not same(one, other, 1e-12)
+    ]
+    assert different == []

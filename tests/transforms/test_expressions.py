@@ -50,6 +50,14 @@ def test_groups_are_aggregated_by_expressions_over_aggregates(runner: str) -> No
     assert sorted(found) == [("a", 3, 34 / 3), ("b", 0, 11.0)]
 
 
+def test_booleans_are_aggregated_without_nulls() -> None:
+    values: list[tuple[str, bool | None]] = [("a", True), ("a", None), ("b", False), ("b", True), ("c", None)]
+    rows = tg.Pipeline() | tg.Create([tg.Row(k=key, b=value) for key, value in values])
+    columns: dict[str, Any] = {"every": tg.fn.bool_and(tg.col("b", bool)), "some": tg.fn.bool_or(tg.col("b", bool))}
+    found = (rows | tg.GroupBy(k=tg.col("k", str)).agg(**columns)).collect()
+    assert sorted(found) == [("a", True, True), ("b", False, True), ("c", None, None)]
+
+
 def test_null_and_nan_are_one_group_each_and_both_zeros_are_one() -> None:
     values = [Order("a", price, 1) for price in (NAN, float("inf") - float("inf"), None, None, 0.0, -0.0)]
     found = (tg.Pipeline() | tg.Create(values) | tg.GroupBy("price").agg(n=tg.fn.count())).collect()

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tidegate.sdk.data.columns import SCALARS, Field, Schema
 from tidegate.sdk.relational.authoring import Expression, literal
-from tidegate.sdk.relational.binding import Input, bound
+from tidegate.sdk.relational.binding import Input, bound, bound_aggregate
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Tree
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import CASTS, COMPARABLE, OPERATIONS, Operation, Signature
@@ -81,7 +81,8 @@ def calls_of(operation: Operation) -> Iterator[Tree]:
         for type in COMPARABLE if variable or anything else ("",):
             if type != "binary":
                 for arguments in _arguments(operation.name, signature, type):
-                    yield bound(Call(operation.name, arguments), INPUT)
+                    call = Call(operation.name, arguments)
+                    yield bound_aggregate(call, INPUT, {}) if operation.aggregate else bound(call, INPUT)
 
 
 def _arguments(name: str, signature: Signature, variable: str) -> Iterator[tuple[Tree, ...]]:

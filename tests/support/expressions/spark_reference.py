@@ -63,6 +63,11 @@ def sql(tree: Tree) -> str:
             return f"CAST({_call(tree)} AS {sql_type(tree.type)})"
 
 
+def filtered_sql(aggregate: Call, condition: Tree) -> str:
+    """The SQL of an aggregate of the rows for which a condition is true."""
+    return f"CAST({_call(aggregate)} FILTER (WHERE {sql(condition)}) AS {sql_type(aggregate.type)})"
+
+
 def sql_type(type: Any) -> str:
     """The name of a type in Spark."""
     return _SQL_TYPES.get(str(type), str(type))

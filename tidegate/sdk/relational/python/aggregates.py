@@ -37,8 +37,12 @@ def _best(test: str) -> _Fold:
 
 def _decided(by: str) -> _Fold:
     """A boolean that one value decides."""
-    test = f"if {{s0}} is not {by}: {{s0}} = "
-    return _Fold(("None",), test + "{v}", "if {o0} is not None: " + test + "{o0}")
+    undecided = f"{{s0}} is not {by}"
+    return _Fold(
+        ("None",),
+        f"if {undecided}: {{s0}} = {{v}}",
+        f"if {{o0}} is not None and {undecided}: {{s0}} = {{o0}}",
+    )
 
 
 def _sum(zero: str, result: str) -> _Fold:
