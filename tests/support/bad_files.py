@@ -237,6 +237,19 @@ CASES: dict[str, BadFiles] = {
         Letter("1.csv", 3, None, "a quote that opens here or later is never closed"),
         schema={**INT, "b": str},
     ),
+    "a value in CSV that is too long": _csv(
+        f"a,b\n1,x\n2,{'y' * 600_000}\n3,z\n",
+        [1, 3],
+        Letter("1.csv", 3, None, "it has more than 300,000 bytes (max_record_bytes)"),
+        schema={**INT, "b": str},
+        max_record_bytes=300_000,
+    ),
+    "a value in JSON that is too long": _json(
+        f'{{"a": 1}}\n{{"a": 2, "b": "{"y" * 600_000}"}}\n{{"a": 3}}\n',
+        [1, 3],
+        Letter("1.jsonl", 2, None, "it has more than 300,000 bytes (max_record_bytes)"),
+        max_record_bytes=300_000,
+    ),
     "another header of CSV": BadFiles(
         tg.io.ReadFromCsv,
         {"1.csv": csv_file([{"a": 1, "b": 2}]), "2.csv": csv_file([{"a": 1, "c": 2}]), "3.csv": b"b,a\n5,6\n"},
