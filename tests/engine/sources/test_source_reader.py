@@ -289,13 +289,19 @@ class EndlessSource(ScriptedSource):
         return Endless()
 
 
-@pytest.mark.parametrize(("rate", "tasks", "expected"), [(100.0, 1, 1000), (100.0, 4, 250), (0.5, 1, 5)])
-def test_a_step_reads_no_more_elements_than_its_rate_limit_allows(rate: float, tasks: int, expected: int) -> None:
+@pytest.mark.parametrize(
+    ("rate", "tasks", "readers", "expected"),
+    [(100.0, 1, None, 1000), (100.0, 4, None, 250), (100.0, 4, 2, 500), (0.5, 1, 1, 5)],
+)
+def test_a_step_reads_no_more_elements_than_its_rate_limit_allows(
+    rate: float, tasks: int, readers: int | None, expected: int
+) -> None:
     clock = ManualClock()
     source = EndlessSource([], [])
     step = SourceStep("Reading", Where("page.py", 1), source, bounded=False, rate_limit=rate)
     reader = SourceReader(step, clock, tasks=tasks)
-    reader.assign([(split, None) for split in source.splits(1)], more=False)
+    reader.assign([(split, None) for split in source.splits(1)], more=False, tasks=readers)
+    tasks = readers or tasks
     count = polls = 0
     while clock.monotonic() < 10 * SECOND:
         block = reader.poll(4096)

@@ -27,6 +27,12 @@ def test_bounded_splits_are_assigned_in_order_a_few_at_a_time() -> None:
     assert ids(assigner.assign(1).splits) == ["s2"]
 
 
+def test_an_assignment_says_how_many_tasks_read_if_there_are_fewer_splits_than_tasks() -> None:
+    assert [SplitAssigner(splits(count), 4, bounded=True).assign(0).readers for count in (0, 1, 3, 9)] == [1, 1, 3, 4]
+    more_may_come = EnumeratorState()
+    assert SplitAssigner(splits(1), 4, bounded=True, enumerator=more_may_come).assign(0).readers is None
+
+
 def test_a_task_that_requests_when_no_splits_are_left_is_informed_that_none_will_follow() -> None:
     assigner = SplitAssigner(splits(1), 2, bounded=True)
     first, second = assigner.assign(0), assigner.assign(1)

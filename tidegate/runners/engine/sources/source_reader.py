@@ -84,6 +84,7 @@ class SourceReader:
         self._timely = timely
         self._max_watermark = max_watermark
         self._wake = wake
+        self._tasks = tasks
         self._limiter = None if step.rate_limit is None else RateLimiter(step.rate_limit / tasks, clock.monotonic())
         self._more = True
         self._backlog = True
@@ -114,12 +115,17 @@ class SourceReader:
         more: bool,
         backlog: bool | None = None,
         late: Container[str] = (),
+        tasks: int | None = None,
     ) -> None:
         """Add splits to read, each from a position; `more`: further ones can be requested.
 
         `backlog`: the further ones may include some that hold back the watermark already (None: if there are any).
-        `late`: the ids of splits that were discovered after the backlog.
+        `late`: the ids of splits that were discovered after the backlog. `tasks`: how many readers share the step's
+        rate limit from now on (None: as before), if there are fewer splits than readers.
         """
+        if self._step.rate_limit is not None and tasks is not None and tasks != self._tasks:
+            self._tasks = tasks
+            self._limiter = RateLimiter(self._step.rate_limit / tasks, self._clock.monotonic())
         for split, position in splits:
             assigned = _AssignedSplit(split, position, split.id in late)
             self._unopened_backlog += not assigned.late

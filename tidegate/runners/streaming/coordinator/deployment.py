@@ -239,7 +239,9 @@ class Deployment:
 
     def _assign(self, step: int, index: int, assignment: SplitAssignment) -> tuple[int, AssignSplits]:
         task = TaskId(self._sources[step].stage, index)
-        return index, AssignSplits(task, step, assignment.splits, assignment.more, assignment.backlog)
+        return index, AssignSplits(
+            task, step, assignment.splits, assignment.more, assignment.backlog, assignment.readers
+        )
 
     def _discover(self, step: int) -> Iterator[tuple[int, DiscoverSplits]]:
         """Let an enumerator look for splits while few are left."""

@@ -30,11 +30,12 @@ from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, E
 @dataclass(frozen=True, slots=True)
 class SplitAssignment:
     """The splits that a task reads next. `more`: it may request further splits when it has read these. `backlog`:
-    further ones may be of the backlog."""
+    further ones may be of the backlog. `readers`: at most how many tasks read at a time; None: any number."""
 
     splits: tuple[AssignedSplit, ...]
     more: bool
     backlog: bool = False
+    readers: int | None = None
 
 
 class SplitAssigner:
@@ -69,8 +70,10 @@ class SplitAssigner:
         started = {id for part in progress for id, _ in part.current}
         at_once = [split.id for split in splits if not self._ends(split) or split.id in started]
         self._next_owner = len(at_once)
+        remaining = list(remaining_splits(splits, progress))
+        self._readers = max(1, min(parallelism, len(remaining))) if self._enumerator.ended else None
         owners = {id: at % parallelism for at, id in enumerate(at_once)} | dict(readers or {})
-        for split in remaining_splits(splits, progress):
+        for split in remaining:
             owner = owners.get(split.id)
             if owner is None:
                 self._append(split)
@@ -87,7 +90,7 @@ class SplitAssigner:
         splits = tuple(self._assigned.pop(index, ())) or self._next_splits()
         backlog = self._enumerator.backlog or self._unassigned_backlog > 0
         self._reported[index] = backlog
-        return SplitAssignment(splits, bool(self._unassigned) or not self._enumerator.ended, backlog)
+        return SplitAssignment(splits, bool(self._unassigned) or not self._enumerator.ended, backlog, self._readers)
 
     def request(self, index: int) -> SplitAssignment | None:
         """The splits for task `index`, which has none to read; None if it has to wait for some to be discovered."""

@@ -171,13 +171,15 @@ class DivideSplits:
 @dataclass(frozen=True, slots=True)
 class AssignSplits:
     """Splits for a source task. `more`: the task may request further splits when it has read these. `backlog`: further
-    ones may be of the backlog, and hold back the watermark already."""
+    ones may be of the backlog, and hold back the watermark already. `readers`: at most how many tasks of the step read
+    at a time, and share its rate limit; None: any number."""
 
     task: TaskId
     step: int
     splits: tuple[AssignedSplit, ...]
     more: bool
     backlog: bool = False
+    readers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

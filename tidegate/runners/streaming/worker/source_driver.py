@@ -104,7 +104,9 @@ class SourceDriver:
         """Add splits to read."""
         splits = [(moved.loads(split.payload), split.position) for split in message.splits]
         late = frozenset(split.id for split in message.splits if split.late)
-        self._sources[message.step].reader.assign(splits, more=message.more, backlog=message.backlog, late=late)
+        self._sources[message.step].reader.assign(
+            splits, more=message.more, backlog=message.backlog, late=late, tasks=message.readers
+        )
 
     def stop(self, *, drain: bool) -> None:
         """Read nothing more. `drain`: the collections end here, and watermarks advance to the end of time."""
