@@ -65,7 +65,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0.0,
         help="how long a store is away at least, in each of several ways (0: in one way, until the job has said so)",
     )
-    group.addoption("--simulation-seeds", type=int, default=400, help="how many simulated streams to run")
+    group.addoption("--simulation-seeds", type=int, default=240, help="how many simulated streams to run")
+    group.addoption(
+        "--promise-examples", type=int, default=5, help="how many streams to run for each rule of the main promise"
+    )
     group.addoption(
         "--inlined-functions", type=int, default=300, help="how many random functions to call and to inline"
     )

@@ -22,6 +22,7 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+import hypothesis
 import pytest
 
 from tidegate.runners.direct.runner import DirectRunner
@@ -58,6 +59,7 @@ TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_ba
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    hypothesis.settings.register_profile("promise", max_examples=config.getoption("promise_examples"))
     config.addinivalue_line("markers", "refused(runner): the test passes if this runner refuses its pipeline")
 
 

@@ -16,6 +16,7 @@ from tidegate.testing.test_stream import Elements, Event
 
 BOTH = tg.AfterWatermark(early=tg.AfterCount(2), late=tg.AfterCount(1))
 ANY_OF = tg.Repeatedly(tg.AfterAny(tg.AfterCount(3), tg.AfterProcessingTime(10)))
+PROMISE = settings.get_profile("promise")
 STRATEGIES = {
     "fixed": tg.WindowInto(tg.FixedWindows(10)),
     "sliding, late": tg.WindowInto(tg.SlidingWindows(10, 5), allowed_lateness=15),
@@ -78,7 +79,7 @@ def by_key(events: Sequence[Event]) -> list[Event]:
 
 
 @pytest.mark.parametrize("into", STRATEGIES.values(), ids=STRATEGIES)
-@settings(max_examples=8)
+@PROMISE
 @given(stream=streams(keys=["a", "b"], length=40, late=True, max_elements=12))
 def test_panes_do_not_depend_on_where_blocks_end(stream_runner: str, into: Any, stream: TestStream) -> None:
     whole = panes(stream_runner, joined(stream.events), into)
@@ -87,7 +88,7 @@ def test_panes_do_not_depend_on_where_blocks_end(stream_runner: str, into: Any, 
 
 
 @pytest.mark.parametrize("into", STRATEGIES.values(), ids=STRATEGIES)
-@settings(max_examples=8)
+@PROMISE
 @given(stream=streams(keys=["a", "b", "c"], length=40, late=True, max_elements=12))
 def test_panes_of_a_key_do_not_depend_on_other_keys(stream_runner: str, into: Any, stream: TestStream) -> None:
     whole = panes(stream_runner, stream.events, into)
@@ -106,7 +107,7 @@ ORDER_DOES_NOT_SHOW = ["fixed", "sliding, late", "every"]
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name not in ORDER_DOES_NOT_SHOW])
-@settings(max_examples=8)
+@PROMISE
 @given(elements=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=12))
 def test_bounded_panes_contain_the_same_elements_as_those_of_the_in_order_stream(
     stream_runner: str, name: str, elements: list[tuple[int, int]]
