@@ -182,6 +182,11 @@ def test_their_secrets_are_in_no_part_of_the_pipeline_and_no_error(vault: Vault)
             "it: storage_options has 'aws_secret_access_key' as plain text, which would become part of the pipeline: "
             "pass a pydantic.SecretStr, or a reference such as '${NAME}' to an environment variable",
         ),
+        (
+            {"client_kwargs": {"headers": {"Authorization": "Bearer open sesame"}}},
+            "it: storage_options has 'Authorization' as plain text, which would become part of the pipeline: pass a "
+            "pydantic.SecretStr, or a reference such as '${NAME}' to an environment variable",
+        ),
     ],
 )
 def test_options_that_mean_nothing_or_show_a_password_are_refused(options: Any, message: str) -> None:

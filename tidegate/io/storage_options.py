@@ -24,7 +24,8 @@ StorageOptions: TypeAlias = Mapping[str, Any]
 """The keyword arguments of a file system of fsspec."""
 
 _SECRET_NAMES: Final = re.compile(
-    r"secret|passw|passphrase|sas_token|sas_key|session_token|account_key|access_key(?!_id)|connection_string|private_key",
+    r"secret|passw|passphrase|sas_token|sas_key|session_token|account_key|access_key(?!_id)|connection_string|private_key"
+    r"|authorization|api_?key|credential$",
     re.IGNORECASE,
 )
 
