@@ -28,6 +28,7 @@ from tidegate.sdk.data.columns import (
     StructType,
     type_named,
 )
+from tidegate.sdk.drawing.graph import graph_of
 from tidegate.sdk.errors import LoadError
 from tidegate.sdk.portable.json import dump, load
 from tidegate.sdk.portable.model import ParDo, Relate
@@ -143,3 +144,16 @@ def test_a_relation_that_was_edited_wrongly_is_refused(change: tuple[str, str], 
     assert change[0] in text
     with pytest.raises((LoadError, tg.BuildError), match=told):
         plan(load(text.replace(*change)), Traits(parallel=False))
+
+
+def test_the_graph_shows_what_relations_compute_and_their_columns() -> None:
+    facts = {box.title: dict(box.facts) for box in graph_of(pipeline().portable()).boxes}
+    assert {title: found["computes"] for title, found in facts.items() if "computes" in found} == {
+        "Select(user, n)": "user, n",
+        "Filter(n)": "where n > 0",
+        "other": "where n < 9",
+        "Join.on(user)": "left join on user == user, within -1 to 2 s",
+        "GroupBy(user)": "sum(n) as n by user",
+        "TopN(2)": "first 2 by n descending, user per user",
+    }
+    assert facts["TopN(2)"]["columns"] == "user string, n bigint, place bigint not null"

@@ -30,7 +30,7 @@ from tidegate.sdk.portable.model import (
     Write,
     side_inputs,
 )
-from tidegate.sdk.relational.relations import Compute
+from tidegate.sdk.relational.relations import Compute, shown
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
@@ -229,6 +229,8 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
             yield "source", name
             if not node.replayable:
                 yield "delivery", "at most once"
+        case Relate(relation=relation):
+            yield "computes", shown(relation)
         case ParDo() | CombinePerKey():
             yield "function", node.fn.shown + (f", defined at {node.fn.where}" if node.fn.where else "")
         case Write():

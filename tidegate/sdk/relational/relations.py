@@ -6,11 +6,11 @@ columns emit rows of the fields that `fields_of` lists; that one, `Rank` and `So
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tidegate.sdk.relational.expressions import Tree
+from tidegate.sdk.relational.expressions import Tree, text
 
 JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -116,3 +116,37 @@ def trees_of(relation: Relation) -> Iterator[Tree]:
             yield from (*(each.tree for each in order), *per)
         case SortLimit(order=order):
             yield from (each.tree for each in order)
+
+
+def shown(relation: Relation) -> str:
+    """What a relation computes, on one line: `where qty > 10: user, price * qty as total`."""
+    match relation:
+        case Compute(columns=None, where=where):
+            return "" if where is None else f"where {text(where)}"
+        case Compute(columns=columns, where=where):
+            return ("" if where is None else f"where {text(where)}: ") + _listed(columns or ())
+        case Aggregate(keys=keys, columns=columns):
+            return f"{_listed(columns)} by {_listed(keys)}" if keys else _listed(columns)
+        case Join(join=kind, keys=pairs, where=where, within=within):
+            equal = " & ".join(f"{text(left)} == {text(right)}" for left, right in pairs)
+            near = "" if within is None else f", within {within[0] / 1e6:g} to {within[1] / 1e6:g} s"
+            return f"{kind} join on {equal}" + ("" if where is None else f" & {text(where)}") + near
+        case Rank(order=order, limit=limit, per=per):
+            groups = f" per {', '.join(map(text, per))}" if per else ""
+            return f"first {limit} by {_ordered(order)}{groups}"
+        case SortLimit(order=order, limit=limit, offset=offset):
+            return (
+                f"by {_ordered(order)}"
+                + (f", {limit} of them" if limit is not None else "")
+                + (f" after {offset}" if offset else "")
+            )
+
+
+def _listed(columns: Iterable[Named]) -> str:
+    return ", ".join(
+        each.name if text(each.tree) == each.name else f"{text(each.tree)} as {each.name}" for each in columns
+    )
+
+
+def _ordered(order: Iterable[Order]) -> str:
+    return ", ".join(text(each.tree) + (" descending" if each.descending else "") for each in order)
