@@ -120,3 +120,25 @@ reveal_type(pairs | tg.ToString.Kvs())  # PCollection[str]
 reveal_type(texts | tg.Select(n=length))  # PCollection[Row]
 reveal_type(texts | tg.Select(n=length) | tg.Map(lambda row: row.n))  # PCollection[Any]
 reveal_type(p | tg.Impulse())  # PCollection[bytes]
+
+
+def halved(pairs: tg.PCollection[tuple[str, float]]) -> tg.PCollection[tuple[str, float]]:
+    return pairs | tg.MapValues(half)
+
+
+def turn(numbers: tg.PCollection[int]) -> tg.Round[tg.PCollection[int]]:
+    return tg.Round(numbers, again=numbers)
+
+
+def both(
+    two: tuple[tg.PCollection[int], tg.PCollection[str]],
+) -> tuple[tg.PCollection[int], tg.PCollection[str]]:
+    return two
+
+
+loop_values = p | tg.Create([("a", 1.0)])
+loop_numbers = p | tg.Create([1])
+loop_pair = (loop_numbers, p | tg.Create(["a"]))
+reveal_type(loop_values | tg.Iterate(halved, rounds=3))  # PCollection[tuple[str, float]]
+reveal_type(loop_numbers | tg.Iterate(turn))  # IterateResult[PCollection[int]]
+reveal_type(loop_pair | tg.Iterate(both, rounds=2))  # tuple[PCollection[int], PCollection[str]]
