@@ -153,6 +153,13 @@ def test_limits_break_ties_by_the_other_columns() -> None:
     assert answer("SELECT user, id FROM orders ORDER BY qty LIMIT 2") == [("eve", 4), ("max", 2)]
 
 
+def test_a_column_of_a_union_may_be_null_if_it_may_in_one_of_its_queries() -> None:
+    one, two = "SELECT name, city, name AS a FROM users", "SELECT name, name AS city, city AS a FROM users"
+    rows = shop() | tg.Sql(f"SELECT DISTINCT * FROM ({one} UNION ALL {two})")
+    assert str(schema_of(rows.element_type)) == "name string not null, city string, a string"
+    assert len(rows.collect()) == 6
+
+
 class IbisExpression:
     """What Ibis gives: an object of a class of the package `ibis`, which Ibis itself translates."""
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import BIGINT, VOID
+from tidegate.sdk.data.columns import BIGINT, VOID, Schema
+from tidegate.sdk.data.row import Row
+from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.primitives import Flatten
 from tidegate.sdk.relational.expressions import Call, Cast, Column, Literal, Tree
 from tidegate.sdk.relational.operations import IMPLICIT
@@ -103,11 +105,9 @@ def _united(one: Relation, two: Relation, node: Any, context: Context) -> Relati
                 raise context.refusal("both queries of a UNION have the same windows", node)
         one = in_global_window(one, context.labels("Rows of all windows"))
         two = in_global_window(two, context.labels("Rows of all windows"))
-    fields_one, fields_two = one.schema.fields, two.schema.fields
-    rows = (one.rows, two.rows) | Flatten().with_label(context.labels("Union"))
-    wider = any(b.nullable and not a.nullable for a, b in zip(fields_one, fields_two))
-    made: Any = rows
-    made.pipeline.retype(made, (two if wider else one).rows.element_type)
+    fields = [replace(a, nullable=a.nullable or b.nullable) for a, b in zip(one.schema.fields, two.schema.fields)]
+    made: Any = (one.rows, two.rows) | Flatten().with_label(context.labels("Union"))
+    made.pipeline.retype(made, with_schema(Row, Schema(tuple(fields))))
     return replace(one, rows=made)
 
 

@@ -59,11 +59,18 @@ def _round(node: Any, names: Names) -> Tree:
     return call("round", tree_of(node.this, names), Literal(0, BIGINT) if digits is None else tree_of(digits, names))
 
 
-@reads("Coalesce", "Greatest", "Least", args="this expressions")
+@reads("Coalesce", args="this expressions")
 def _of_many(node: Any, names: Names) -> Tree:
     return call(
         type(node).__name__.lower(), tree_of(node.this, names), *[tree_of(each, names) for each in node.expressions]
     )
+
+
+@reads("Greatest", "Least", args="this expressions ignore_nulls")
+def _extreme(node: Any, names: Names) -> Tree:
+    if not node.args.get("ignore_nulls"):
+        raise names.source.refusal(f"{shown(node)}: NULLs are left out, as Spark does it", node)
+    return _of_many(node, names)
 
 
 @reads("Concat", args="expressions safe")
