@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.runners.engine.loops.code_writer import CodeWriter, body_names
 from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.plain_syntax import targets_inside
 from tidegate.sdk.authoring.dofn import Param
 
 
@@ -72,7 +73,9 @@ def write_only_item(
 
 def write_adding(w: CodeWriter, k: int, body: InlinedBody, lines: Sequence[str], element: str) -> None:
     """Write the lines of a fold, with the body of the function that adds the input `x` in the line `{body}`."""
-    accumulator, value = f"a{k}", f"v{k + 1}"
+    nodes = [*body.first, *([body.expression] if body.expression is not None else [])]
+    hidden = "x" in targets_inside(nodes)  # by a variable of a comprehension
+    accumulator, value = f"a{k}", f"v{k + 1}" if hidden else "x"
     names = body_names(k, body)
     for line in lines:
         if line.strip() != "{body}":
@@ -80,7 +83,8 @@ def write_adding(w: CodeWriter, k: int, body: InlinedBody, lines: Sequence[str],
             continue
         depth = w.depth
         w.depth += line.startswith(" ")
-        w.put(f"{value} = x", k, element)
+        if hidden:
+            w.put(f"{value} = x", k, element)
         for name, variable in zip(body.arguments, (accumulator, value), strict=True):
             if name in body.local:
                 w.put(f"{names[name]} = {variable}", k, element)
