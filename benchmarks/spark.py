@@ -42,7 +42,8 @@ import tidegate as tg
 import tidegate.io
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 
-TARGETS = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
+TARGETS = {"W1": 0.3, "W2": 0.5, "W3": 0.4, "W3f": 0.4, "W4": 0.65, "W5": 0.65, "W6": 0.75, "W7": 0.35}
+TARGETS_OF_FILES = {"W3": 0.5}
 FILES = 8
 WARM_UPS = 60
 WARM_MS = 150
@@ -538,7 +539,8 @@ def main() -> None:
             (frame,) = medians(name, frames, args.repeat, expected)
             frame_time = f"{frame:13.2f}"
         peaks = " / ".join(str(peak >> 20) for _, peak in warm.values())
-        ratio = f"{pipe / hand:8.2f}{TARGETS[name]:>7.1f}"
+        targets = TARGETS | TARGETS_OF_FILES if args.input == "files" else TARGETS
+        ratio = f"{pipe / hand:8.2f}{targets[name]:>7.2f}"
         print(f"{name:4}{hand:10.2f}{pipe:12.2f}{ratio}{frame_time}{peaks:>14}", flush=True)
         unpersist()
     spark.stop()
