@@ -153,3 +153,13 @@ def test_a_late_row_is_an_output_of_its_own() -> None:
     late = tg.Sql(query + "window_start, window_end", allowed_lateness=10).with_late_data("late")
     out = stream | late
     assert [row.price for row in out.late.collect(run_for=60)] == [8]
+
+
+def test_table_functions_are_read_without_copies_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sqlglot.tokens import Token
+
+    def refuse(token: Any) -> Any:
+        raise AssertionError("the tokens of the compiled sqlglot can't be copied")
+
+    monkeypatch.setattr(Token, "__copy__", refuse, raising=False)
+    assert answer(f"SELECT COUNT(*) AS n FROM {TEN} GROUP BY window_start", *EVENTS) == [(3,), (2,)]

@@ -68,7 +68,7 @@ def _of_many(node: Any, names: Names) -> Tree:
 
 @reads("Greatest", "Least", args="this expressions ignore_nulls")
 def _extreme(node: Any, names: Names) -> Tree:
-    if not node.args.get("ignore_nulls"):
+    if "ignore_nulls" in node.arg_types and not node.args.get("ignore_nulls"):
         raise names.source.refusal(f"{shown(node)}: NULLs are left out, as Spark does it", node)
     return _of_many(node, names)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -88,7 +87,7 @@ def cut_out(tokens: list[Any], source: SqlText) -> tuple[list[Any], dict[str, Ta
         function = reader.function()
         if wrapped:
             reader.expect(")")
-        word = copy.copy(tokens[at + 2 if wrapped else at])
+        word = tokens[at + 2 if wrapped else at]
         name = f"{PREFIX}{len(found)}"
         found[name] = function
         made.append(_renamed(word, name))
