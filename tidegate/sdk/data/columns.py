@@ -12,7 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
+
+Access: TypeAlias = Literal["attribute", "item", "either"]
+"""How a field of an element is read: as an attribute, as an item, or as what each element turns out to have."""
 
 
 class ColumnType:

@@ -17,7 +17,7 @@ import decimal
 import types
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from tidegate.sdk.data.columns import (
     BIGINT,
@@ -30,6 +30,7 @@ from tidegate.sdk.data.columns import (
     STRING,
     TIMESTAMP,
     UNKNOWN,
+    Access,
     ArrayType,
     ColumnType,
     DecimalType,
@@ -41,9 +42,6 @@ from tidegate.sdk.data.columns import (
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, is_union, origin_of, plain_hint
-
-Access: TypeAlias = Literal["attribute", "item", "either"]
-"""How a field of an element is read: as an attribute, as an item, or as what each element turns out to have."""
 
 _SCALARS_OF: Final[dict[type, ColumnType]] = {
     bool: BOOLEAN,

@@ -14,8 +14,7 @@ from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.side_inputs import View
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
-from tidegate.sdk.data.columns import Schema
-from tidegate.sdk.data.schema import Access
+from tidegate.sdk.data.columns import Access, Schema
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.relational.relations import Relation

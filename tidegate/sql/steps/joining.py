@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.authoring.side_inputs import AsList, AsMultiMap
-from tidegate.sdk.data.columns import Schema
-from tidegate.sdk.data.schema import Access, access_of
+from tidegate.sdk.data.columns import Access, Schema
+from tidegate.sdk.data.schema import access_of
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import FlatMap, Map, pair_type
 from tidegate.sdk.primitives.relate import Relate, row_type

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tidegate.sdk import moved
-from tidegate.sdk.data.schema import Access
+from tidegate.sdk.data.columns import Access
 from tidegate.sdk.relational.binding import is_of_window
 from tidegate.sdk.relational.expressions import Column, Tree, walk
 from tidegate.sdk.relational.python.printing import printed

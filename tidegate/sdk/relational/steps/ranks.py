@@ -8,9 +8,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.sdk.authoring.combine import CombineFn
-from tidegate.sdk.data.columns import DOUBLE
+from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
-from tidegate.sdk.data.schema import Access
 from tidegate.sdk.relational.expressions import Column
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 from tidegate.sdk.relational.relations import Order

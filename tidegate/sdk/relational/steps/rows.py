@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import DOUBLE
+from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
-from tidegate.sdk.data.schema import Access
 from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader, row_function
