@@ -39,6 +39,11 @@ def followers(line: str) -> Iterator[tuple[str, str]]:
     yield from itertools.pairwise(found)
 
 
+def equal_rank(word: str, words: int) -> Ranks:
+    """A word with the rank that it has before the first round."""
+    return word, 1 / words
+
+
 def spread(group: tuple[str, tuple[list[list[str]], list[float]]], words: int, damping: float) -> Iterator[Ranks]:
     """What a word passes on to those that follow it, and the share that every word has anyway."""
     word, (links, (rank,)) = group
@@ -60,7 +65,7 @@ def pipeline(options: PageRankOptions) -> tg.Pipeline:
     links = pairs | tg.GroupByKey() | tg.MapValues(sorted).with_output_types(Links)
     words = pairs | tg.FlatMap(lambda pair: pair) | "words" >> tg.Distinct()
     count = words | tg.combiners.Count.Globally()
-    start = words | "start" >> tg.Map(lambda word, n: (word, 1 / n), tg.AsSingleton(count)).with_output_types(Ranks)
+    start = words | "start" >> tg.Map(equal_rank, tg.AsSingleton(count))
 
     def step(ranks: tg.PCollection[Ranks]) -> tg.PCollection[Ranks]:
         shares = (links, ranks) | tg.CoGroupByKey() | tg.FlatMap(spread, tg.AsSingleton(count), options.damping)
