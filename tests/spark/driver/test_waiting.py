@@ -122,7 +122,7 @@ def test_each_stall_is_reported_once_with_its_cause(monkeypatch: pytest.MonkeyPa
     none, one, unknown = messages
     assert none.startswith("waiting for Spark to run one of 3 tasks: no executor has joined the session. The cluster's")
     assert one == "waiting for Spark to run one of 2 tasks: the executor is busy with other jobs"
-    assert unknown == "waiting for Spark to run one of 1 task: its executors are busy, or there are none"
+    assert unknown == "waiting for Spark to run 1 task: its executors are busy, or there are none"
 
 
 def test_an_error_of_the_check_of_shared_paths_is_reported_without_a_trace(
@@ -186,7 +186,7 @@ def test_a_run_without_executors_reports_it_and_ends_quietly_at_sigterm(tmp_path
     finally:
         master.stop()
     output = "".join(lines)
-    assert "waiting for Spark to run one of 1 task: no executor has joined the session" in output
+    assert "waiting for Spark to run 1 task: no executor has joined the session" in output
     assert "Traceback" not in output
     assert "py4j" not in output
     assert output.endswith("Terminated!\n")

@@ -188,7 +188,8 @@ class _StallDetector:
                 )
             case number:
                 why = f"{'the executor is' if number == 1 else f'all {number} executors are'} busy with other jobs"
-        notify(f"waiting for Spark to run one of {self._tasks - self._done} tasks: {why}")
+        left = self._tasks - self._done
+        notify(f"waiting for Spark to run {'1 task' if left == 1 else f'one of {left} tasks'}: {why}")
 
 
 @contextlib.contextmanager
