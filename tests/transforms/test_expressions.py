@@ -111,3 +111,9 @@ def test_values_are_checked_where_they_enter_columns_and_results_everywhere(inli
     over = p | "over" >> tg.Create([Order("a", 1.5, 2**63)])
     with pytest.raises(tg.UserCodeError, match="more than 64 bits"):
         (over | "same" >> tg.Select(n=tg.col("qty"))).collect()
+
+
+@pytest.mark.parametrize("step", [tg.Select, tg.GroupBy])
+def test_a_column_given_as_the_label_says_how_to_name_a_column_so(step: Any) -> None:
+    with pytest.raises(tg.BuildError, match=r'name= is the label of the step: .*\.alias\("name"\)'):
+        step("amount", name=tg.col("shop"))

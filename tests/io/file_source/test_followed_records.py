@@ -164,7 +164,9 @@ def test_a_declared_schema_needs_no_file_and_decides_for_all(folder: Any) -> Non
     assert followed.read() == [{"id": 2, "note": "y"}]
     assert followed.restart()["columns"] is None
     followed.put("3.csv", b"id\n3\n")
-    with pytest.raises(tg.ReadError, match=r"/3\.csv, column 'note': it is missing; schema_evolution='union' puts"):
+    with pytest.raises(
+        tg.ReadError, match=r"/3\.csv, column 'note': it is missing: the file has id; schema_evolution='union' puts"
+    ):
         followed.read()
 
 

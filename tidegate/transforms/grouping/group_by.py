@@ -23,6 +23,7 @@ from tidegate.transforms.rows.fields import (
     expressions_of,
     function_of,
     is_computation,
+    label_of,
     values_function,
 )
 
@@ -47,7 +48,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
             "GroupBy", "key", () if nameless else fields, {"key": fields[0]} if nameless else named
         )
         self.grouping = GroupByKey()
-        self.label = name
+        self.label = label_of("GroupBy", name)
 
     def default_label(self) -> str:
         return f"GroupBy({', '.join(self.keys)})"

@@ -42,6 +42,13 @@ def _name_of(expression: Computation, owner: str) -> str:
     return expression.name
 
 
+def label_of(owner: str, name: Any) -> str | None:
+    """The label given as `name=`. Raises BuildError for an expression, which was meant as a column called "name"."""
+    if is_computation(name):
+        raise BuildError(f'{owner}: name= is the label of the step: a column of that name is (...).alias("name")')
+    return name  # type: ignore[no-any-return]
+
+
 def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
     """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
     if not isinstance(field, str) and not callable(field) and not is_computation(field):

@@ -10,7 +10,7 @@ from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
 from tidegate.sdk.steps.transform import PTransform
-from tidegate.transforms.rows.fields import Expression, expressions_of, is_computation, values_function
+from tidegate.transforms.rows.fields import Expression, expressions_of, is_computation, label_of, values_function
 
 if TYPE_CHECKING:
     from tidegate.sdk.relational.authoring import Expression as Computation
@@ -30,7 +30,7 @@ class Select(PTransform[PCollection[Any], PCollection[Row]]):
         self.expressions = expressions_of("Select", "arg", fields, named)
         if not self.expressions:
             raise BuildError('Select takes at least one field, such as Select("word", n=len)')
-        self.label = name
+        self.label = label_of("Select", name)
 
     def default_label(self) -> str:
         return f"Select({', '.join(self.expressions)})"
