@@ -124,6 +124,17 @@ class PassesOn(tg.DoFn):
         cell.write(cell.read(0) + 1)
 
 
+class TwoNames(tg.DoFn):
+    """Two parameters are the same cell, and only one of them gets into other hands."""
+
+    def process(self, pair: Any, most: Any = Most, same: Any = Most) -> Any:
+        most.write(most.read(0) + pair[1])
+        return [(pair[0], self.peek(same), most.read())]
+
+    def peek(self, cell: Any) -> Any:
+        return cell.read()
+
+
 class InComprehension(tg.DoFn):
     def process(self, pair: Any, most: Any = Most) -> Any:
         made = [most.read(0) + n for n in range(2)]
@@ -221,8 +232,8 @@ def first_of_key(pair: Any, most: Any = Most) -> bool:
 
 STEPS: dict[str, Callable[[], Any]] = {
     **{fn.__name__: lambda fn=fn: tg.ParDo(fn()) for fn in (  # type: ignore[misc]
-        Greatest, OneItem, Defaults, Clears, Yields, Bags, Fails, FailsAtFirst, PassesOn, InComprehension, UsesResults,
-        Several, Stamps, MaybeStamps, Timed, Keeps, Expires,
+        Greatest, OneItem, Defaults, Clears, Yields, Bags, Fails, FailsAtFirst, PassesOn, TwoNames, InComprehension,
+        UsesResults, Several, Stamps, MaybeStamps, Timed, Keeps, Expires,
     )},
     "a function": lambda: tg.Map(counting),
     "a filter": lambda: tg.Filter(first_of_key),

@@ -80,6 +80,9 @@ class CellOperations(ast.NodeTransformer):
             used = sum(isinstance(each, ast.Name) and each.id == name for part in body for each in ast.walk(part))
             if used == sum(_operations(part, name, kind) for part in body):
                 self.replaced[name] = cell
+        # Two parameters may be the same cell. If one of them stays a cell, it has to see what the other one does.
+        kept = {cell for name, (cell, _) in self.cells.items() if name not in self.replaced}
+        self.replaced = {name: cell for name, cell in self.replaced.items() if cell not in kept}
         made = [self.visit(part) for part in body]
         return [each for part in made for each in (part if isinstance(part, list) else [part])]
 
