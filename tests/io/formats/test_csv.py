@@ -107,6 +107,20 @@ def test_csv_dialects_are_read(text: str, options: dict[str, Any], expected: lis
     assert elements_of(tg.io.ReadFromCsv(write(tmp_path / "it.csv", text.encode()), **options)) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a,b\n1234567890123456,1.5\n2,\n", [(1234567890123456, 1.5), (2, None)]),
+        (f"a,b\n1,1.5\n2,{'9' * 400}\n", [(1, "1.5"), (2, "9" * 400)]),
+        (f"a,b\n1,1.5\n2,{'9' * 5000}\n", [(1, "1.5"), (2, "9" * 5000)]),
+    ],
+    ids=["null", "infinite", "no int"],
+)
+def test_types_are_inferred_beside_long_integers(text: str, expected: list[Any], tmp_path: Path) -> None:
+    path = write(tmp_path / "it.csv", text.encode())
+    assert elements_of(tg.io.ReadFromCsv(path, strings_can_be_null=True)) == expected
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "cp1252"])
 def test_other_encodings_are_read(encoding: str, tmp_path: Path) -> None:
     path = write(tmp_path / "it.csv", "a,b\n1,é\n2,ü\n".encode(encoding))

@@ -90,6 +90,20 @@ def test_an_integer_that_no_float_represents_is_not_rounded(tmp_path: Path) -> N
     assert elements_of(tg.ReadFromJson(path, as_=dict, schema={"a": float | None}))[1] == {"a": 1e20}
 
 
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_an_integer_that_is_greater_than_any_float_is_not_infinite(digits: int, tmp_path: Path) -> None:
+    path = write(tmp_path / "it.jsonl", b'{"a": 1.5}\n{"a": %b}\n' % (b"9" * digits))
+    with pytest.raises(tg.BuildError, match=r"it.jsonl, column 'a': no column of numbers can have 99+… and the other"):
+        elements_of(tg.ReadFromJson(path))
+
+
+def test_a_record_that_is_too_deep_is_a_bad_one_beside_long_integers(tmp_path: Path) -> None:
+    deep = b"[" * 3000 + b"1234567890123456" + b"]" * 3000
+    path = write(tmp_path / "it.jsonl", b'{"a": 1.5}\n{"a": %b}\n' % deep)
+    with pytest.raises(tg.ReadError, match=r"it.jsonl, line 2"):
+        elements_of(tg.ReadFromJson(path))
+
+
 def test_what_looks_like_another_format_is_said(tmp_path: Path) -> None:
     with pytest.raises(
         tg.ReadError, match=r"line 1: it is not JSON: .*each line of a file of JSON lines has one object"

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, BinaryIO, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
@@ -28,7 +29,7 @@ from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.problems import Problem, WithProblems, bad_file, excerpt
 from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import Field, RecordSchema
-from tidegate.io.records.types import kind_of, zone_of_type
+from tidegate.io.records.types import LONG_INTEGER, is_rounded, kind_of, zone_of_type
 from tidegate.sdk.errors import BuildError, ReadError
 
 DEFAULT_NULLS: Final = ("", "#N/A", "#NA", "N/A", "NA", "NULL", "NaN", "nan", "null", "None", "none")
@@ -179,22 +180,19 @@ class CsvFormat(FileFormat):
             schema = good.schema
         types = {field.name: field.type for field in schema}
         inexact = [name for name, type in types.items() if kind_of(type) == "float"]
-        if inexact and _LONG_INTEGER.search(piece.data):
+        if inexact and LONG_INTEGER.search(piece.data):
             as_text = _Parser(self, names, None, RecordSchema(tuple(Field(name, _string()) for name in inexact)))
             for at, found in good_and_bad(split_records(piece.data, self._quote), as_text, _explain, _errors()):
                 del at
                 for name in inexact if type(found) is not Problem else ():
-                    if any(map(_is_rounded, found.column(name).to_pylist())):
+                    if any(map(_is_long_and_rounded, found.column(name).to_pylist())):
                         types[name] = _string()
         return types
 
 
-_LONG_INTEGER: Final = re.compile(rb"\d{16}")
-
-
-def _is_rounded(text: str) -> bool:
-    """Whether a text is an integer that a float can't represent."""
-    return re.fullmatch(r"[-+]?\d{16,}", text) is not None and int(float(text)) != int(text)
+def _is_long_and_rounded(text: str | None) -> bool:
+    """Whether a text, None for a null, is an integer that a float can't represent."""
+    return text is not None and re.fullmatch(r"[-+]?\d{16,}", text) is not None and is_rounded(Decimal(text))
 
 
 class _Parser:

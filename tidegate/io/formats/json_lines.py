@@ -8,6 +8,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, ClassVar, Final
 
 from tidegate.io.byte_streams import check_encoding, needs_recoding
@@ -30,7 +31,7 @@ from tidegate.io.records.object_decoder import ObjectDecoder
 from tidegate.io.records.problems import Problem, WithProblems, bad_file, excerpt
 from tidegate.io.records.projection import Selection
 from tidegate.io.records.schema import Field, RecordSchema
-from tidegate.io.records.types import kind_of
+from tidegate.io.records.types import LONG_INTEGER, is_rounded, kind_of
 from tidegate.sdk.errors import BuildError, ReadError
 
 
@@ -125,23 +126,20 @@ class JsonFormat(FileFormat):
 def _check_exact(file: OpenedFile, inferred: Any, given: set[str], data: bytes) -> None:
     """Raise ReadError if a column that is inferred to be of floats begins with an integer that no float represents."""
     names = [field.name for field in inferred if kind_of(field.type) == "float" and field.name not in given]
-    if not names or not _LONG_INTEGER.search(data):
+    if not names or not LONG_INTEGER.search(data):
         return
-    for line in filter(_LONG_INTEGER.search, data.split(b"\n")):
+    for line in filter(LONG_INTEGER.search, data.split(b"\n")):
         try:
-            values = json.loads(line)
-        except ValueError:
+            values = json.loads(line, parse_int=Decimal)  # an int can't be made of some texts of digits
+        except (ValueError, RecursionError):
             continue
         for name in names:
             value = values.get(name) if isinstance(values, dict) else None
-            if type(value) is int and int(float(value)) != value:
+            if type(value) is Decimal and is_rounded(value):
                 raise ReadError(
-                    f"{file.url}, column {name!r}: no column of numbers can have {value} and the other values: read "
-                    f"as_=dict, or round them by {name!r}: float in schema="
+                    f"{file.url}, column {name!r}: no column of numbers can have {excerpt(str(value), 60)} and the "
+                    f"other values: read as_=dict, or round them by {name!r}: float in schema="
                 )
-
-
-_LONG_INTEGER: Final = re.compile(rb"\d{16}")
 
 
 def _as_objects(selection: Selection) -> bool:

@@ -7,12 +7,25 @@ if it can be widened: integers fit `float` and `Decimal`, and a column of nulls 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, Final
 
 from tidegate.io.records.problems import SchemaMismatch
 from tidegate.io.records.schema import Field, RecordSchema
+
+LONG_INTEGER: Final = re.compile(rb"\d{16}")
+"""Is in every text with an integer that a float can't represent."""
+
+
+def is_rounded(integer: Decimal) -> bool:
+    """Whether an integer is one that a float can't represent."""
+    try:
+        return int(float(integer)) != integer
+    except OverflowError:  # the float is infinite
+        return True
 
 
 @lru_cache(maxsize=1024)
