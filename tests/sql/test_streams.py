@@ -163,3 +163,40 @@ def test_table_functions_are_read_without_copies_of_tokens(monkeypatch: pytest.M
 
     monkeypatch.setattr(Token, "__copy__", refuse, raising=False)
     assert answer(f"SELECT COUNT(*) AS n FROM {TEN} GROUP BY window_start", *EVENTS) == [(3,), (2,)]
+
+
+def test_streams_in_the_same_windows_are_united() -> None:
+    table = "TABLE(TUMBLE(TABLE {}, DESCRIPTOR(at), INTERVAL '{}' SECONDS))"
+    query = f"""
+        SELECT COUNT(*) AS n FROM (
+            SELECT item, window_start, window_end FROM {table.format("bids", 10)} UNION ALL
+            SELECT item, window_start, window_end FROM {table.format("others", "{}")})
+        GROUP BY window_start, window_end"""
+    others = ("vase", 70, 8), ("vase", 90, 13)
+    assert answer(query.format(10), *EVENTS, others=bids(*others)) == [(4,), (3,)]
+    with pytest.raises(tg.SqlError, match="both queries of a UNION have the same windows"):
+        answer(query.format(5), *EVENTS, others=bids(*others))
+
+
+HOP = "SELECT COUNT(*) AS n FROM HOP(DATA => TABLE bids, TIMECOL => DESCRIPTOR(at), {}) GROUP BY window_start"
+
+
+def test_intervals_are_read_by_their_names() -> None:
+    size, slide = "SIZE => INTERVAL '20' SECONDS", "SLIDE => INTERVAL '10' SECONDS"
+    for given in (f"{size}, {slide}", f"{slide}, {size}", f"INTERVAL '10' SECONDS, {size}"):
+        assert answer(HOP.format(given), *EVENTS) == [(3,), (5,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("GAP => INTERVAL '1' SECOND", "HOP has no argument GAP: it takes SLIDE, SIZE, OFFSET"),
+        ("SIZE => INTERVAL '1' SECOND, SIZE => INTERVAL '1' SECOND", "HOP has SIZE twice"),
+        ("INTERVAL '1' SECOND, SLIDE => INTERVAL '1' SECOND", "HOP has SLIDE twice"),
+        ("SIZE => INTERVAL '1' SECOND, INTERVAL '1' SECOND", "=> is missing in HOP"),
+        ("SIZE => INTERVAL '1' SECOND", "HOP has 1 intervals: write HOP"),
+    ],
+)
+def test_intervals_with_wrong_names_are_refused(given: str, message: str) -> None:
+    with pytest.raises(tg.SqlError, match=message):
+        answer(HOP.format(given), *EVENTS)

@@ -15,7 +15,7 @@ from tidegate.sql.planning.context import Context, field_name
 from tidegate.sql.planning.intervals import time_bounds
 from tidegate.sql.planning.scope import fields_of
 from tidegate.sql.steps.joining import joined
-from tidegate.sql.steps.relation import Named, Relation
+from tidegate.sql.steps.relation import ROLES, Named, Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.table_functions import PREFIX, TableFunction
@@ -24,7 +24,7 @@ from tidegate.sql.syntax.table_functions import PREFIX, TableFunction
 @dataclass(slots=True)
 class Source:
     """A table of FROM. `relation` has its columns under its alias; `fields` gives the field in the joined rows, by its
-    own field. `on` are the conditions of an outer join, and `using` the columns that it names."""
+    own field. `on` are the conditions of its join, and `using` the columns that it names."""
 
     node: Any
     relation: Relation
@@ -56,12 +56,21 @@ def sources_of(node: Any, context: Context) -> list[Source]:
         relation = _table(join.this, context)
         using = tuple(each.name for each in join.args.get("using") or ())
         found.append(Source(join.this, relation, _kind(join, context), join.args.get("on"), using))
+    _check_commas(node.args.get("joins") or (), found, context)
     aliases = [each.alias.lower() for each in found]
     for at, alias in enumerate(aliases):
         if alias in aliases[:at]:
             raise context.refusal(f"two tables have the name {alias}: write … AS another_name", found[at].node)
     _name_fields(found)
     return found
+
+
+def _check_commas(joins: Sequence[Any], sources: Sequence[Source], context: Context) -> None:
+    """Raise SqlError for a comma before a RIGHT or FULL JOIN, which SQL joins first, and this planner in its order."""
+    for number, join in enumerate(joins, 1):
+        bare = not any(join.args.get(name) for name in ("side", "kind", "on", "using"))
+        if bare and any(each.kind in ("right", "full") for each in sources[number + 1 :]):
+            raise context.refusal("a comma before a RIGHT or FULL JOIN is not supported: write CROSS JOIN", join)
 
 
 _KINDS: Final[dict[tuple[str, str], Kind]] = {
@@ -221,33 +230,41 @@ def join_sources(
 ) -> Relation:
     """The rows of all tables, joined. Conditions of WHERE that are applied on the way are removed from `conditions`.
 
-    `ons` has the conditions of the outer join with each source. Conditions that read one table are applied before it
-    is joined, and tables are joined in their order, but for one that no equality joins with those before it.
+    `ons` has the conditions of the outer join with each source, and of each inner join that a RIGHT or FULL JOIN
+    follows: that join pads rows, so what selects rows before it isn't what WHERE selects after it. Conditions that
+    read one table are applied before it is joined, and tables are joined in their order, but for one that no equality
+    joins with those before it.
     """
     if len(sources) == 1:
         relation = replace(sources[0].relation, columns=tuple(visible_columns(sources)))
         return _filter_all(relation, conditions, set(sources[0].own), sources[0].alias, context)
     _settle_windows(sources, conditions, ons, context)
-    pads_all = max((k for k, each in enumerate(sources) if each.kind in ("right", "full")), default=0)
+    pads_all = last_that_pads_all(sources)
     current: Relation | None = None
     have: set[str] = set()
     rest = list(enumerate(sources))
     while rest:
-        at = _next(rest, have, conditions)
+        at = _next(rest, have, conditions) if rest[0][0] >= pads_all else 0
         number, source = rest.pop(at)
-        early = conditions if source.kind == "inner" and number >= pads_all else []
-        right = _prepared(source, needed, early, context)
+        inner = source.kind == "inner"
+        on = ons.get(number, [])
+        usable = [] if not inner else conditions if number >= pads_all else on
+        right = _prepared(source, needed, usable, context)
         if current is None:
             current, have = right, set(source.own)
             continue
-        on = ons.get(number, []) if source.kind != "inner" else []
-        usable = conditions if source.kind == "inner" and number >= pads_all else []
         current = _join(current, right, source, have, on, usable, context)
         have |= source.own
-        if number >= pads_all:
-            current = _filter_all(current, conditions, have, source.alias, context)
+        if inner or number >= pads_all:
+            waiting = usable if inner else conditions
+            current = _filter_all(current, waiting, have, source.alias, context)
     assert current is not None
     return current
+
+
+def last_that_pads_all(sources: Sequence[Source]) -> int:
+    """The number of the last RIGHT or FULL JOIN, 0 without one: WHERE is applied from there on."""
+    return max((k for k, each in enumerate(sources) if each.kind in ("right", "full")), default=0)
 
 
 def _next(rest: Sequence[tuple[int, Source]], have: set[str], conditions: Sequence[Tree]) -> int:
@@ -409,23 +426,25 @@ def _settle_windows(
     The equations are removed: rows of one window have its bounds.
     """
     roles = {source.fields[c.field]: (k, c.role) for k, source in enumerate(sources) for c in source.relation.columns}
-    every = [conditions, *ons.values()]
-    equal: dict[int, set[str]] = {}
+    equal: dict[str, list[set[int]]] = {role: [{k} for k in range(len(sources))] for role in ROLES}
     found: list[tuple[list[Tree], Tree]] = []
-    for trees in every:
+    for number, trees in [(None, conditions), *ons.items()]:
         for tree in trees:
             match tree:
                 case Call(operation="equal", arguments=(Column(name=one), Column(name=two))):
                     (a, first), (b, second) = roles.get(one, (-1, None)), roles.get(two, (-1, None))
-                    if first is not None and first == second and a != b:
-                        found.append((trees, tree))
-                        equal.setdefault(a, set()).add(first)
-                        equal.setdefault(b, set()).add(first)
-    in_windows = {k for k, names in equal.items() if {"window_start", "window_end"} <= names}
+                    if first is None or first != second or a == b or not _selects(sources, number, (a, b)):
+                        continue
+                    found.append((trees, tree))
+                    groups = equal[first]
+                    together = {k for each in groups if a in each or b in each for k in each}
+                    equal[first] = [each for each in groups if not each & together] + [together]
     windowed = [k for k, each in enumerate(sources) if each.relation.windows != "none"]
-    others = [k for k in windowed if k not in in_windows and sources[k].relation.windows != "author"]
+    in_windows = bool(found) and all(
+        any(set(windowed) <= group for group in equal[role]) for role in ("window_start", "window_end")
+    )
     only_one = len(windowed) == 1 and _can_stay(sources, windowed[0])
-    if in_windows and not others:
+    if in_windows:
         for trees, tree in found:
             trees.remove(tree)
         return
@@ -442,6 +461,23 @@ def _settle_windows(
         if relation.windows == "session":
             raise context.refusal("sessions are joined after they are grouped: write a subquery", sources[k].node)
         sources[k].relation = in_global_window(relation, context.labels(f"Rows of {sources[k].alias}"))
+
+
+def _selects(sources: Sequence[Source], number: int | None, pair: tuple[int, int]) -> bool:
+    """Whether an equation of two tables' windows, of WHERE or of the join with a number, keeps just rows of one window.
+
+    It doesn't if it finds rows that a join has padded with NULLs, or if it is of an outer join with a third table.
+    """
+    if number is not None and sources[number].kind != "inner" and number not in pair:
+        return False
+    before = len(sources) if number is None else number
+    for k in pair:
+        padded = sources[k].kind in ("left", "full") or any(
+            each.kind in ("right", "full") for each in sources[k + 1 : before]
+        )
+        if k != number and padded:
+            return False
+    return True
 
 
 def _can_stay(sources: Sequence[Source], at: int) -> bool:

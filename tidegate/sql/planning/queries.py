@@ -99,7 +99,7 @@ def _aligned(one: Relation, two: Relation, node: Any, context: Context) -> tuple
 def _united(one: Relation, two: Relation, node: Any, context: Context) -> Relation:
     from tidegate.sdk.windowing.strategy import compatible
 
-    if not compatible(one.rows.windowing, two.rows.windowing):
+    if compatible(one.rows.windowing, two.rows.windowing) is not None:
         for each in (one, two):
             if each.windows != "none" and not each.rows.is_bounded:
                 raise context.refusal("both queries of a UNION have the same windows", node)

@@ -11,7 +11,7 @@ from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sql.planning.aggregating import Aggregation, aggregated, is_aggregated
 from tidegate.sql.planning.body import Body, Item
 from tidegate.sql.planning.context import Context, check_bounded, field_name, with_tables
-from tidegate.sql.planning.from_clause import join_sources, sources_of, types_of, visible_columns
+from tidegate.sql.planning.from_clause import join_sources, last_that_pads_all, sources_of, types_of, visible_columns
 from tidegate.sql.planning.ranking import is_row_number, ranked
 from tidegate.sql.planning.scope import Scope, fields_of, outer_fields
 from tidegate.sql.planning.sorting import Ordering, orderings, sorted_rows
@@ -134,11 +134,14 @@ def _add_on(body: Body, number: int, source: Any) -> None:
             raise body.context.refusal(message, source.on)
     for name in source.using:
         trees.append(_using(body, number, name))
-    if source.kind == "inner":
+    if source.kind == "inner" and number >= last_that_pads_all(body.sources):
         body.conditions += trees
     else:
-        if source.using and source.kind != "left":
+        if source.using and source.kind not in ("inner", "left"):
             raise body.context.refusal("USING is supported in inner and left joins: write ON", source.node)
+        known = {name for each in body.sources[: number + 1] for name in each.own}
+        if not fields_of(trees).keys() <= known:
+            raise body.context.refusal("ON takes columns of the tables up to its own: write WHERE", source.on)
         body.ons[number] = trees
 
 

@@ -58,13 +58,13 @@ def _cumulate(step: Duration, size: Duration, offset: Duration | None = None) ->
     return CumulativeWindows(size, step, offset or Duration(micros=0))
 
 
-_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], str]]] = {
-    "TUMBLE": (_tumble, "TUMBLE(TABLE t, DESCRIPTOR(time_column), INTERVAL '10' MINUTES)"),
-    "HOP": (_hop, "HOP(TABLE t, DESCRIPTOR(time_column), slide, size)"),
-    "CUMULATE": (_cumulate, "CUMULATE(TABLE t, DESCRIPTOR(time_column), step, size)"),
-    "SESSION": (Sessions, "SESSION(TABLE t PARTITION BY key, DESCRIPTOR(time_column), gap)"),
+_FUNCTIONS: Final[dict[str, tuple[Callable[..., Any], tuple[str, ...], str]]] = {
+    "TUMBLE": (_tumble, ("SIZE", "OFFSET"), "TUMBLE(TABLE t, DESCRIPTOR(time_column), INTERVAL '10' MINUTES)"),
+    "HOP": (_hop, ("SLIDE", "SIZE", "OFFSET"), "HOP(TABLE t, DESCRIPTOR(time_column), slide, size)"),
+    "CUMULATE": (_cumulate, ("STEP", "SIZE", "OFFSET"), "CUMULATE(TABLE t, DESCRIPTOR(time_column), step, size)"),
+    "SESSION": (Sessions, ("GAP",), "SESSION(TABLE t PARTITION BY key, DESCRIPTOR(time_column), gap)"),
 }
-_NAMED: Final = {"DATA": 0, "TIMECOL": 1, "SIZE": "SIZE", "SLIDE": "SLIDE", "STEP": "STEP", "GAP": "GAP"}
+"""By name: what makes the windows, of which intervals in their order, and how a call is written."""
 
 
 def cut_out(tokens: list[Any], source: SqlText) -> tuple[list[Any], dict[str, TableFunction]]:
@@ -78,7 +78,8 @@ def cut_out(tokens: list[Any], source: SqlText) -> tuple[list[Any], dict[str, Ta
     at = 0
     while at < len(tokens):
         wrapped = _is(tokens, at, "TABLE", "(") and _name(tokens, at + 2) in _FUNCTIONS and _is(tokens, at + 3, "(")
-        bare = _name(tokens, at) in _FUNCTIONS and _is(tokens, at + 1, "(", "TABLE")
+        begins = _is(tokens, at + 1, "(", "TABLE") or _is(tokens, at + 1, "(", "DATA", "=>")
+        bare = _name(tokens, at) in _FUNCTIONS and begins
         if not wrapped and not bare:
             made.append(tokens[at])
             at += 1
@@ -122,7 +123,7 @@ class _Reader:
 
     def function(self) -> TableFunction:
         """The call, up to its closing parenthesis."""
-        make, form = _FUNCTIONS[self.name]
+        make, names, form = _FUNCTIONS[self.name]
         self.at += 1
         self.expect("(")
         self._skip_name("DATA")
@@ -135,18 +136,26 @@ class _Reader:
         self.expect("(")
         column = self.identifier("the name of the time's column")
         self.expect(")")
-        intervals = []
+        intervals: dict[str, Duration] = {}
+        by_name = False
         while _is(self.tokens, self.at, ","):
             self.at += 1
-            intervals.append(self._interval())
+            start = self._here()
+            by_name |= _is(self.tokens, self.at + 1, "=>")
+            if len(intervals) == len(names):
+                raise self.source.error(f"{self.name} has more than {len(names)} intervals: write {form}", self.start)
+            name = self._argument() if by_name else names[len(intervals)]
+            if name not in names or name in intervals:
+                problem = f"has {name} twice" if name in intervals else f"has no argument {name}"
+                raise self.source.error(f"{self.name} {problem}: it takes {', '.join(names)}", start)
+            intervals[name] = self._interval()
         self.expect(")")
-        least = 2 if self.name in ("HOP", "CUMULATE") else 1
-        if not least <= len(intervals) <= (1 if self.name == "SESSION" else least + 1):
+        if not {name for name in names if name != "OFFSET"} <= intervals.keys():
             raise self.source.error(f"{self.name} has {len(intervals)} intervals: write {form}", self.start)
         if self.name != "SESSION" and partition:
             raise self.source.error(f"{self.name} takes no PARTITION BY: group by the columns instead", self.start)
         try:
-            assigner = make(*intervals)
+            assigner = make(*(intervals[name] for name in names if name in intervals))
         except Exception as error:
             raise self.source.error(f"{self.name}: {error}", self.start) from None
         return TableFunction(self.name, table, column, assigner, partition, self.start)
@@ -154,7 +163,7 @@ class _Reader:
     def expect(self, word: str) -> None:
         """Take the next token, which has to be this one."""
         if not _is(self.tokens, self.at, word):
-            form = _FUNCTIONS[self.name][1]
+            form = _FUNCTIONS[self.name][2]
             raise self.source.error(f"{word} is missing in {self.name}: write {form}", self._here())
         self.at += 1
 
@@ -180,6 +189,13 @@ class _Reader:
         if _is(self.tokens, self.at, name, "=>"):
             self.at += 2
 
+    def _argument(self) -> str:
+        """Take the name of an argument, which those after a named one need as well."""
+        name = _name(self.tokens, self.at)
+        self.at += 1
+        self.expect("=>")
+        return name
+
     def _partition(self) -> tuple[str, ...]:
         if _is(self.tokens, self.at, "PARTITION BY"):
             self.at += 1
@@ -195,8 +211,6 @@ class _Reader:
         return tuple(columns)
 
     def _interval(self) -> Duration:
-        for name in ("SIZE", "SLIDE", "STEP", "GAP", "OFFSET"):
-            self._skip_name(name)
         self.expect("INTERVAL")
         number, unit = _name(self.tokens, self.at), _name(self.tokens, self.at + 1)
         micros = UNITS.get(unit.removesuffix("S"))
