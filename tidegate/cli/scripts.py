@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tidegate.sdk.user_code.body import without_warnings
+from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 FUNCTION = "pipeline"
 """The name of the function or Pipeline that a command uses if its target names none."""
@@ -41,8 +41,8 @@ class Script:
 
     def __init__(self, text: bytes) -> None:
         try:
-            with without_warnings():
-                self._body = ast.parse(text).body
+            silence_warnings()
+            self._body = ast.parse(text, COMPILED_AGAIN).body
         except (SyntaxError, ValueError):
             self._body = []
 

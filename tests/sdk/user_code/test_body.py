@@ -276,6 +276,20 @@ def test_what_python_warns_about_when_it_compiles_a_text_is_not_warned_of_again(
         assert proven_node(body, fn) is not None
 
 
+def test_a_filter_of_warnings_that_is_added_while_a_text_is_compiled_again_remains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compile_beside_others(*args: Any, **options: Any) -> Any:
+        warnings.filterwarnings("ignore", message="mine")  # as another thread may at any time
+        return compile(*args, **options)
+
+    module_of_bodies._found.clear()
+    monkeypatch.setattr(module_of_bodies, "compile", compile_beside_others, raising=False)
+    with warnings.catch_warnings():
+        assert find_body(adder(10)) is not None
+        warnings.warn("mine", stacklevel=1)  # warnings are errors here
+
+
 WARNED = """
 same = lambda x: x is 1
 

@@ -14,10 +14,10 @@ import __future__
 
 import ast
 import linecache
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from dis import get_instructions
 from functools import lru_cache
@@ -74,8 +74,8 @@ def find_body(fn: Any) -> Body | None:
     if not lines:
         return None
     places = _expressions(code, lines) if code.co_name == "<lambda>" else _statement(code, lines)
-    with without_warnings():
-        found = next((each for each in places if _proven(code, *each) is not None), None)
+    silence_warnings()
+    found = next((each for each in places if _proven(code, *each) is not None), None)
     if found is None:
         return None
     text, line, column = found
@@ -90,21 +90,27 @@ def proven_node(body: Body, fn: Any) -> Function | None:
     if not isinstance(fn, FunctionType) or not _TESTED:
         return None
     known = _proofs.get(body)
-    with without_warnings():
-        if known is not None and _same(known, fn.__code__):
-            return _parsed(known, body.text, body.line, body.column)
-        node = _proven(fn.__code__, body.text, body.line, body.column)
+    silence_warnings()
+    if known is not None and _same(known, fn.__code__):
+        return _parsed(known, body.text, body.line, body.column)
+    node = _proven(fn.__code__, body.text, body.line, body.column)
     if node is not None:
         _remember(_proofs, body, fn.__code__)
     return node
 
 
-@contextmanager
-def without_warnings() -> Iterator[None]:
-    """A context to compile the author's text once more: Python has warned about it when it compiled the function."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+COMPILED_AGAIN: Final = "<compiled again>"
+"""The name of the file as which the author's text is compiled once more, see `silence_warnings`."""
+
+
+def silence_warnings() -> None:
+    """Have Python not warn about text in the file COMPILED_AGAIN: it has warned when it compiled the author's file.
+
+    The filters of warnings are those of the whole process, and the author's threads may save, change and restore them
+    at the same time. Therefore, this only adds a filter, which concerns no other file, and restores nothing.
+    """
+    if not warnings.filters or warnings.filters[0] != ("ignore", None, Warning, re.compile(COMPILED_AGAIN), 0):
+        warnings.filterwarnings("ignore", module=COMPILED_AGAIN)
 
 
 _found: Final[dict[int, tuple[CodeType, Body]]] = {}
@@ -162,7 +168,7 @@ def _text(lines: Sequence[str], begin: tuple[int, int], end: tuple[int, int]) ->
 def _lambdas(text: str, flags: int) -> list[ast.Lambda]:
     """All lambdas in the text of a file; none if it is not plain Python, such as a cell with magics."""
     try:
-        parsed = compile(text, "<lambdas>", "exec", flags, dont_inherit=True)
+        parsed = compile(text, COMPILED_AGAIN, "exec", flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []
     return [node for node in ast.walk(parsed) if isinstance(node, ast.Lambda)]
@@ -221,7 +227,7 @@ def _parsed(code: CodeType, text: str, line: int, column: int) -> Function | Non
 
 
 def _lambda(code: CodeType, text: str, line: int, column: int) -> ast.Lambda:
-    parsed = compile(f"(\n{' ' * column}{text}\n)", code.co_filename, "eval", _parse_flags(code), dont_inherit=True)
+    parsed = compile(f"(\n{' ' * column}{text}\n)", COMPILED_AGAIN, "eval", _parse_flags(code), dont_inherit=True)
     ast.increment_lineno(parsed, line - 2)
     at: dict[str, Any] = {
         "lineno": code.co_firstlineno,
@@ -247,7 +253,7 @@ def _lambda(code: CodeType, text: str, line: int, column: int) -> ast.Lambda:
 def _parsed_statement(text: str, line: int) -> ast.FunctionDef | None:
     """The node of a `def` statement that begins in this line, with its decorators; None if the text is another."""
     inside = _indent(text) > 0
-    parsed = ast.parse(f"if 1:\n{text}" if inside else text)
+    parsed = ast.parse(f"if 1:\n{text}" if inside else text, COMPILED_AGAIN)
     ast.increment_lineno(parsed, line - 1 - inside)
     statements = parsed.body
     if inside and isinstance(statements[0], ast.If):
@@ -279,7 +285,7 @@ def _compiled(node: Function, live: CodeType, imported: Sequence[str]) -> CodeTy
     imports = [ast.Import([ast.alias(name, **first)], **first) for name in imported]
     tree = ast.Module([*imports, statement], [])
     flags = live.co_flags & _FUTURES
-    code: CodeType = compile(tree, live.co_filename, "exec", flags, dont_inherit=True)
+    code: CodeType = compile(tree, COMPILED_AGAIN, "exec", flags, dont_inherit=True)
     for _ in range(bool(live.co_flags & CO_NESTED) + bool(name) + 1):
         code = next(_inner(code))
     return code

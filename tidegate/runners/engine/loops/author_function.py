@@ -9,7 +9,7 @@ from typing import Any
 
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.data.timestamps import element_micros
-from tidegate.sdk.user_code.body import without_warnings
+from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 
 def function_at(
@@ -34,10 +34,12 @@ def function_at(
         defaults=[],
     )
     statement = ast.FunctionDef(name="made", args=arguments, body=list(does), decorator_list=[], **first)
-    with without_warnings():
-        module = compile(ast.Module([statement], []), fn.__code__.co_filename, "exec", dont_inherit=True)
+    silence_warnings()
+    module = compile(ast.Module([statement], []), COMPILED_AGAIN, "exec", dont_inherit=True)
     code = next(const for const in module.co_consts if isinstance(const, CodeType))
-    return FunctionType(code.replace(co_name=name, co_qualname=qualname), fn.__globals__)
+    return FunctionType(
+        code.replace(co_name=name, co_qualname=qualname, co_filename=fn.__code__.co_filename), fn.__globals__
+    )
 
 
 def converting(body: InlinedBody) -> FunctionType:

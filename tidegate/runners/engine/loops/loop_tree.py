@@ -17,8 +17,7 @@ from tidegate.runners.engine.loops.author_function import converting, taking
 from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
 from tidegate.runners.engine.loops.inlining import CALLED
 from tidegate.runners.engine.loops.statements import leaving, yielding
-from tidegate.sdk.metrics import GENERATED
-from tidegate.sdk.user_code.body import without_warnings
+from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +83,8 @@ def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> 
         _Placing(_copies((each.placed, each.offset) for each in lines)).visit(tree)
         if cells:
             tree.body = [_around(tree.body, cells)]
-        with without_warnings():
-            code = _codes[key] = compile(tree, GENERATED, "exec", dont_inherit=True)
+        silence_warnings()
+        code = _codes[key] = compile(tree, COMPILED_AGAIN, "exec", dont_inherit=True)
     return code
 
 
