@@ -200,3 +200,50 @@ def test_intervals_are_read_by_their_names() -> None:
 def test_intervals_with_wrong_names_are_refused(given: str, message: str) -> None:
     with pytest.raises(tg.SqlError, match=message):
         answer(HOP.format(given), *EVENTS)
+
+
+PAIRS = """
+    WITH pairs AS (
+        SELECT a.at AS one, b.at AS two, a.item FROM bids a JOIN others b
+        ON a.item = b.item AND b.at BETWEEN a.at AND a.at + INTERVAL '9' SECONDS)"""
+EARLIER = {
+    f"{PAIRS} SELECT COUNT(*) AS n FROM TUMBLE(TABLE pairs, DESCRIPTOR(one), INTERVAL '5' SECONDS) GROUP BY "
+    "window_start": r"DESCRIPTOR\(one\): rows of this stream may have later timestamps.*\n.*\n.*TUMBLE.*\n *\^",
+    f"{PAIRS} SELECT COUNT(*) AS n FROM TUMBLE(TABLE pairs, DESCRIPTOR(two), INTERVAL '5' SECONDS) GROUP BY "
+    "window_start": r"DESCRIPTOR\(two\): rows of this stream may have later timestamps",
+    """SELECT a.item FROM bids a
+    JOIN others b ON a.item = b.item AND b.at BETWEEN a.at AND a.at + INTERVAL '9' SECONDS
+    JOIN bids c ON a.item = c.item AND c.at BETWEEN a.at AND a.at + INTERVAL '9' SECONDS""": (
+        "a join within an interval: rows of this stream may have later timestamps"
+    ),
+    f"""WITH best AS (SELECT window_start AS t, MAX(price) AS p FROM {TEN} GROUP BY window_start, window_end)
+    SELECT MAX(p) AS p FROM TUMBLE(TABLE best, DESCRIPTOR(t), INTERVAL '20' SECONDS) GROUP BY window_start""": (
+        r"DESCRIPTOR\(t\): rows of this stream"
+    ),
+    f"""WITH best AS (SELECT MAX(at) AS t FROM {TEN} GROUP BY window_start, window_end)
+    SELECT COUNT(*) AS n FROM TUMBLE(TABLE best, DESCRIPTOR(t), INTERVAL '20' SECONDS) GROUP BY window_start""": (
+        r"DESCRIPTOR\(t\): rows of this stream"
+    ),
+}
+
+
+@pytest.mark.parametrize("query", EARLIER)
+def test_a_time_that_may_be_behind_the_watermark_is_refused(query: str) -> None:
+    with pytest.raises(tg.SqlError, match=EARLIER[query]):
+        answer(query, *EVENTS, others=bids(("vase", 70, 8), 10))
+
+
+@pytest.mark.parametrize("time", ["at", "window_end", "window_time"])
+def test_the_time_of_rows_and_the_ends_of_their_windows_are_times(time: str) -> None:
+    query = f"""
+        WITH some AS (SELECT price, item, {time} AS t FROM {TEN} b JOIN items ON item = name),
+        both AS (SELECT price, t FROM some WHERE price > 3 UNION ALL SELECT price, t FROM some WHERE price <= 3)
+        SELECT COUNT(*) AS n FROM TUMBLE(TABLE both, DESCRIPTOR(t), INTERVAL '1' MINUTE) GROUP BY window_start"""
+    assert answer(query, *EVENTS) == [(5,)]
+
+
+def test_a_bounded_table_is_put_into_windows_by_any_of_its_times() -> None:
+    pipeline = tg.Pipeline("direct")
+    rows = [Bid("vase", 3, tg.Timestamp(1)), Bid("vase", 4, tg.Timestamp(9))]
+    tables = {"bids": pipeline | "a" >> tg.Create(rows), "others": pipeline | "b" >> tg.Create(rows[1:])}
+    assert [tuple(row) for row in (tables | tg.Sql(next(iter(EARLIER)))).collect()] == [(1,), (1,)]

@@ -134,8 +134,8 @@ def table(name: str, rows: PCollection[Any]) -> Any:
         )
     columns = tuple(Named(name, each.name, each.name) for each in schema.fields)
     if is_global(rows.windowing):
-        return Relation(rows, columns)
-    return Relation(rows, (*columns, *window_columns(name, schema.names, hidden=True)), "author")
+        return Relation(rows, columns, times=None)
+    return Relation(rows, (*columns, *window_columns(name, schema.names, hidden=True)), "author", times=None)
 
 
 def result(relation: Any, context: Any) -> PCollection[Any]:

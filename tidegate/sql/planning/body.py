@@ -8,8 +8,8 @@ from typing import Any
 
 from tidegate.sdk.relational.expressions import Tree
 from tidegate.sql.planning.context import Context
-from tidegate.sql.planning.from_clause import Source
 from tidegate.sql.planning.scope import Scope
+from tidegate.sql.planning.sources import Source
 from tidegate.sql.planning.subquery_joins import Existence
 from tidegate.sql.steps.relation import Named
 from tidegate.sql.steps.user_functions import Computed

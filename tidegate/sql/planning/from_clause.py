@@ -3,45 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import TIMESTAMP, UNKNOWN, Field
+from tidegate.sdk.data.columns import TIMESTAMP, UNKNOWN
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.primitives import WindowInto
 from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sdk.relational.relations import JoinKind as Kind
-from tidegate.sql.planning.context import Context, field_name
+from tidegate.sql.planning.context import Context
 from tidegate.sql.planning.intervals import time_bounds
 from tidegate.sql.planning.scope import fields_of
+from tidegate.sql.planning.sources import Source, last_that_pads_all, name_fields, visible_columns
+from tidegate.sql.planning.window_equations import settle_windows
 from tidegate.sql.steps.joining import joined
-from tidegate.sql.steps.relation import ROLES, Named, Relation
+from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.table_functions import PREFIX, TableFunction
-
-
-@dataclass(slots=True)
-class Source:
-    """A table of FROM. `relation` has its columns under its alias; `fields` gives the field in the joined rows, by its
-    own field. `on` are the conditions of its join, and `using` the columns that it names."""
-
-    node: Any
-    relation: Relation
-    kind: Kind
-    on: Any = None
-    using: tuple[str, ...] = ()
-    fields: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def alias(self) -> str:
-        """The name of the table in the query."""
-        return self.relation.columns[0].table if self.relation.columns else ""
-
-    @property
-    def own(self) -> frozenset[str]:
-        """The fields of the joined rows that are from here."""
-        return frozenset(self.fields.values())
 
 
 def sources_of(node: Any, context: Context) -> list[Source]:
@@ -61,7 +40,7 @@ def sources_of(node: Any, context: Context) -> list[Source]:
     for at, alias in enumerate(aliases):
         if alias in aliases[:at]:
             raise context.refusal(f"two tables have the name {alias}: write … AS another_name", found[at].node)
-    _name_fields(found)
+    name_fields(found)
     return found
 
 
@@ -156,6 +135,8 @@ def _windowed(relation: Relation, function: TableFunction, node: Any, context: C
         type = "of an unknown type" if known is None or known.type == UNKNOWN else f"of type {known.type}"
         message = f"DESCRIPTOR({function.column}) has to be a timestamp, and the column is {type}"
         raise source.error(message, function.start)
+    if not relation.can_be_time(time.field):
+        raise source.error(f"DESCRIPTOR({function.column}): {_BEHIND}", function.start)
     partition = []
     for name in function.partition:
         column = next((each for each in relation.columns if each.name.lower() == name.lower()), None)
@@ -175,51 +156,16 @@ def _windowed(relation: Relation, function: TableFunction, node: Any, context: C
     taken = [each.field for each in own]
     columns = (*own, *window_columns(function.table, taken, hidden=False))
     session = function.name == "SESSION"
-    return Relation(rows, columns, "session" if session else "function", tuple(partition))
+    return Relation(
+        rows, columns, "session" if session else "function", tuple(partition), times=frozenset((time.field,))
+    )
 
 
-def _name_fields(sources: Sequence[Source]) -> None:
-    """Give every column a field of its own in the joined rows; a single table keeps its fields."""
-    if len(sources) == 1:
-        sources[0].fields = {each.field: each.field for each in sources[0].relation.columns}
-        return
-    names = [each.field for source in sources for each in source.relation.columns]
-    taken: set[str] = set()
-    for source in sources:
-        for column in source.relation.columns:
-            if column.field in source.fields:
-                continue
-            wanted = column.field if names.count(column.field) == 1 else f"{source.alias}_{column.field}"
-            found = field_name(wanted, taken)
-            taken.add(found)
-            source.fields[column.field] = found
-
-
-def visible_columns(sources: Sequence[Source]) -> list[Named]:
-    """The columns that expressions of the query can name. A column that joins with USING is that of the first table."""
-    found: list[Named] = []
-    for source in sources:
-        merged = {name.lower() for name in source.using}
-        for each in source.relation.columns:
-            named = replace(each, field=source.fields[each.field])
-            if each.name.lower() in merged:
-                continue
-            found.append(named)
-    return found
-
-
-def types_of(sources: Sequence[Source]) -> dict[str, Field]:
-    """The types of the fields of the joined rows."""
-    found: dict[str, Field] = {}
-    for source in sources:
-        if source.kind in ("right", "full"):
-            found = {name: replace(each, nullable=True) for name, each in found.items()}
-        padded = source.kind in ("left", "full")
-        schema = source.relation.schema
-        for own, name in source.fields.items():
-            known = schema.field(own) or Field(own, UNKNOWN)
-            found[name] = Field(name, known.type, known.nullable or padded)
-    return found
+_BEHIND: Final = (
+    "rows of this stream may have later timestamps than this column, so they would be lost behind the watermark: rows "
+    "of groups have the end of their window, and those joined within an interval the later time of both. Take the "
+    "column that was their time before, or window_time; or join them in windows"
+)
 
 
 # -- joining the sources
@@ -238,7 +184,7 @@ def join_sources(
     if len(sources) == 1:
         relation = replace(sources[0].relation, columns=tuple(visible_columns(sources)))
         return _filter_all(relation, conditions, set(sources[0].own), sources[0].alias, context)
-    _settle_windows(sources, conditions, ons, context)
+    settle_windows(sources, conditions, ons, context)
     pads_all = last_that_pads_all(sources)
     current: Relation | None = None
     have: set[str] = set()
@@ -260,11 +206,6 @@ def join_sources(
             current = _filter_all(current, waiting, have, source.alias, context)
     assert current is not None
     return current
-
-
-def last_that_pads_all(sources: Sequence[Source]) -> int:
-    """The number of the last RIGHT or FULL JOIN, 0 without one: WHERE is applied from there on."""
-    return max((k for k, each in enumerate(sources) if each.kind in ("right", "full")), default=0)
 
 
 def _next(rest: Sequence[tuple[int, Source]], have: set[str], conditions: Sequence[Tree]) -> int:
@@ -303,7 +244,12 @@ def _prepared(source: Source, needed: set[str], conditions: list[Tree], context:
         for each in relation.columns
         if each.virtual or source.fields[each.field] in wanted
     )
-    return replace(relation, rows=rows, columns=columns)
+    return replace(relation, rows=rows, columns=columns, times=_renamed_times(relation, source.fields))
+
+
+def _renamed_times(relation: Relation, names: Mapping[str, str]) -> frozenset[str] | None:
+    """The times of a relation under the names of its fields in the joined rows."""
+    return None if relation.times is None else frozenset(names[each] for each in relation.times if each in names)
 
 
 def _join(
@@ -338,7 +284,10 @@ def _join(
         rows = joined(left.rows, right.rows, source.kind, keys, residual, label)
     except BuildError as error:
         raise context.refusal(f"this join is not possible: {error}", source.node) from None
-    return Relation(rows, columns, windows)
+    times = left.times
+    if times is None:
+        times = frozenset(each.field for each in left.columns)
+    return Relation(rows, columns, windows, times=times if looked_up else frozenset())
 
 
 def _on_time(
@@ -363,6 +312,8 @@ def _on_time(
             "r.time BETWEEN l.time - INTERVAL '1' HOUR AND l.time + INTERVAL '1' HOUR",
             source.node,
         )
+    if not left.can_be_time(found.left) or not right.can_be_time(found.right):
+        raise context.refusal(f"a join within an interval: {_BEHIND}", source.node)
     one = stamped(left.rows, found.left, context.labels(f"{label} left time"))
     two = stamped(right.rows, found.right, context.labels(f"{label} right time"))
     residual = list(found.conditions)
@@ -413,74 +364,3 @@ def renamed(tree: Tree, names: Mapping[str, str]) -> Tree:
     from tidegate.sql.syntax.trees import substituted
 
     return substituted(tree, {Column(old): Column(new) for old, new in names.items()}, by_name=True)
-
-
-# -- windows of joined tables
-
-
-def _settle_windows(
-    sources: Sequence[Source], conditions: list[Tree], ons: Mapping[int, list[Tree]], context: Context
-) -> None:
-    """Let tables whose windows the conditions equate be joined in their windows, and move others to the global one.
-
-    The equations are removed: rows of one window have its bounds.
-    """
-    roles = {source.fields[c.field]: (k, c.role) for k, source in enumerate(sources) for c in source.relation.columns}
-    equal: dict[str, list[set[int]]] = {role: [{k} for k in range(len(sources))] for role in ROLES}
-    found: list[tuple[list[Tree], Tree]] = []
-    for number, trees in [(None, conditions), *ons.items()]:
-        for tree in trees:
-            match tree:
-                case Call(operation="equal", arguments=(Column(name=one), Column(name=two))):
-                    (a, first), (b, second) = roles.get(one, (-1, None)), roles.get(two, (-1, None))
-                    if first is None or first != second or a == b or not _selects(sources, number, (a, b)):
-                        continue
-                    found.append((trees, tree))
-                    groups = equal[first]
-                    together = {k for each in groups if a in each or b in each for k in each}
-                    equal[first] = [each for each in groups if not each & together] + [together]
-    windowed = [k for k, each in enumerate(sources) if each.relation.windows != "none"]
-    in_windows = bool(found) and all(
-        any(set(windowed) <= group for group in equal[role]) for role in ("window_start", "window_end")
-    )
-    only_one = len(windowed) == 1 and _can_stay(sources, windowed[0])
-    if in_windows:
-        for trees, tree in found:
-            trees.remove(tree)
-        return
-    if only_one or all(sources[k].relation.windows == "author" for k in windowed):
-        return
-    for k in windowed:
-        relation = sources[k].relation
-        if not relation.rows.is_bounded:
-            raise context.refusal(
-                "this join of windows would have to update its results: add ON l.window_start = r.window_start AND "
-                "l.window_end = r.window_end",
-                sources[k].node,
-            )
-        if relation.windows == "session":
-            raise context.refusal("sessions are joined after they are grouped: write a subquery", sources[k].node)
-        sources[k].relation = in_global_window(relation, context.labels(f"Rows of {sources[k].alias}"))
-
-
-def _selects(sources: Sequence[Source], number: int | None, pair: tuple[int, int]) -> bool:
-    """Whether an equation of two tables' windows, of WHERE or of the join with a number, keeps just rows of one window.
-
-    It doesn't if it finds rows that a join has padded with NULLs, or if it is of an outer join with a third table.
-    """
-    if number is not None and sources[number].kind != "inner" and number not in pair:
-        return False
-    before = len(sources) if number is None else number
-    for k in pair:
-        padded = sources[k].kind in ("left", "full") or any(
-            each.kind in ("right", "full") for each in sources[k + 1 : before]
-        )
-        if k != number and padded:
-            return False
-    return True
-
-
-def _can_stay(sources: Sequence[Source], at: int) -> bool:
-    """Whether the only windowed table keeps its windows: it is the first, and others are looked up for its rows."""
-    others = [each for k, each in enumerate(sources) if k != at]
-    return at == 0 and all(each.relation.rows.is_bounded and each.kind in ("inner", "left") for each in others)

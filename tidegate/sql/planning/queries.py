@@ -13,7 +13,7 @@ from tidegate.sdk.relational.expressions import Call, Cast, Column, Literal, Tre
 from tidegate.sdk.relational.operations import IMPLICIT
 from tidegate.sql.planning.context import Context, Planner, check_bounded, field_name, with_tables
 from tidegate.sql.planning.scope import Scope
-from tidegate.sql.planning.selecting import made_distinct, selected
+from tidegate.sql.planning.selecting import made_distinct, selected, times_of
 from tidegate.sql.planning.sorting import orderings, sorted_rows
 from tidegate.sql.planning.subqueries import existence_of, scalar_of
 from tidegate.sql.steps.relation import Named, Relation
@@ -92,7 +92,7 @@ def _aligned(one: Relation, two: Relation, node: Any, context: Context) -> tuple
         rows = relation.rows
         if not has_just(relation, columns):
             rows = projected(rows, columns, context.labels("Columns"))
-        made.append(replace(relation, rows=rows, columns=tuple(same)))
+        made.append(replace(relation, rows=rows, columns=tuple(same), times=times_of(columns, relation)))
     return made[0], made[1]
 
 
@@ -108,7 +108,8 @@ def _united(one: Relation, two: Relation, node: Any, context: Context) -> Relati
     fields = [replace(a, nullable=a.nullable or b.nullable) for a, b in zip(one.schema.fields, two.schema.fields)]
     made: Any = (one.rows, two.rows) | Flatten().with_label(context.labels("Union"))
     made.pipeline.retype(made, with_schema(Row, Schema(tuple(fields))))
-    return replace(one, rows=made)
+    times = two.times if one.times is None else one.times if two.times is None else one.times & two.times
+    return replace(one, rows=made, times=times)
 
 
 def _compared(one: Relation, two: Relation, kind: str, node: Any, context: Context) -> Relation:

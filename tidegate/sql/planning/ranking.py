@@ -58,6 +58,7 @@ class Ranking:
             relation,
             rows=numbered(relation, keys, self.order, field, self.limit, context.labels("RowNumber")),
             columns=(*relation.columns, Named("", field, field)),
+            times=frozenset(),
         )
 
 

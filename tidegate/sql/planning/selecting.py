@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +11,11 @@ from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sql.planning.aggregating import Aggregation, aggregated, is_aggregated
 from tidegate.sql.planning.body import Body, Item
 from tidegate.sql.planning.context import Context, check_bounded, field_name, with_tables
-from tidegate.sql.planning.from_clause import join_sources, last_that_pads_all, sources_of, types_of, visible_columns
+from tidegate.sql.planning.from_clause import join_sources, sources_of
 from tidegate.sql.planning.ranking import is_row_number, ranked
 from tidegate.sql.planning.scope import Scope, fields_of, outer_fields
 from tidegate.sql.planning.sorting import Ordering, orderings, sorted_rows
+from tidegate.sql.planning.sources import last_that_pads_all, types_of, visible_columns
 from tidegate.sql.planning.subquery_joins import attached, filtered_by
 from tidegate.sql.steps.relation import Named, Relation
 from tidegate.sql.steps.rows import distinct, filtered, has_just, in_global_window, materialised, projected
@@ -305,10 +306,19 @@ def _projected(relation: Relation, items: Sequence[Item], keys: list[Ordering], 
         source = by_field.get(item.tree.name) if isinstance(item.tree, Column) else None
         role = source.role if source is not None and relation.windows in ("function", "session") else None
         named.append(Named("", item.name, item.field, role))
+    times = times_of(columns, relation)
     if has_just(relation, columns):
-        return replace(relation, columns=tuple(named), partition=())
+        return replace(relation, columns=tuple(named), partition=(), times=times)
     rows = projected(relation.rows, columns, context.labels("Select"))
-    return Relation(rows, tuple(named), relation.windows)
+    return Relation(rows, tuple(named), relation.windows, times=times)
+
+
+def times_of(columns: Mapping[str, Tree], relation: Relation) -> frozenset[str] | None:
+    """Which of the columns computed of a relation's rows may become their timestamps; see `Relation.times`."""
+    if relation.times is None:
+        return None
+    copies = {name: tree.name for name, tree in columns.items() if isinstance(tree, Column)}
+    return frozenset(name for name, field in copies.items() if relation.can_be_time(field))
 
 
 def _ended(body: Body, relation: Relation, items: Sequence[Item], keys: Sequence[Ordering]) -> Relation:

@@ -82,7 +82,7 @@ def sorted_rows(relation: Relation, keys: Sequence[Ordering], node: Any, context
     fields = [each.field for each in relation.columns]
     if tuple(fields) != names:
         rows = projected(rows, {name: Column(name) for name in fields}, context.labels("Columns"))
-    return replace(relation, rows=rows)
+    return replace(relation, rows=rows, times=frozenset())
 
 
 def _number(node: Any, name: str, kind: str, context: Context) -> int | None:

@@ -36,12 +36,17 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A collection as a table. `partition` has the fields by which sessions are divided."""
+    """A collection as a table. `partition` has the fields by which sessions are divided.
+
+    `times` are fields that are never before the timestamps of the rows, beside the ends of their windows. It is None if
+    the author stamped the rows, who answers for their fields.
+    """
 
     rows: PCollection[Any]
     columns: tuple[Named, ...]
     windows: Windows = "none"
     partition: tuple[str, ...] = ()
+    times: frozenset[str] | None = frozenset()
 
     @property
     def schema(self) -> Schema:
@@ -49,6 +54,13 @@ class Relation:
         known = schema_of(self.rows.element_type)
         virtual = tuple(Field(each.field, TIMESTAMP, False) for each in self.columns if each.virtual)
         return Schema((() if known is None else known.fields) + virtual)
+
+    def can_be_time(self, field: str) -> bool:
+        """Whether a field may become the timestamp: on a stream, an earlier one would be behind the watermark."""
+        if self.times is None or self.rows.is_bounded:
+            return True
+        ends = {each.field for each in self.columns if each.role in ("window_end", "window_time")}
+        return field in self.times | ends
 
     def called(self, alias: str) -> Relation:
         """The relation as a table with this name."""

@@ -68,7 +68,7 @@ def distinct(relation: Relation, label: str) -> Relation:
     """Each row once. The rows have the relation's columns only."""
     keys: dict[str, Tree] = {each.field: Column(each.field) for each in relation.columns}
     rows, _ = grouped(relation.rows, keys, {_unused("n", keys): Call("count", ())}, label)
-    return replace(relation, rows=projected(rows, keys, f"{label} rows"))
+    return replace(relation, rows=projected(rows, keys, f"{label} rows"), times=frozenset())
 
 
 def _unused(name: str, taken: Mapping[str, Any] | Sequence[str]) -> str:
@@ -123,7 +123,11 @@ def in_global_window(relation: Relation, label: str) -> Relation:
         return relation
     made = materialised(relation, {each.field: None for each in relation.columns}, f"{label} columns")
     columns = tuple(replace(each, role=None) for each in made.columns)
-    return Relation(made.rows | WindowInto(GlobalWindows(), name=label), columns)
+    rows = made.rows | WindowInto(GlobalWindows(), name=label)
+    times = made.times
+    if times is not None:
+        times = frozenset(each.field for each in made.columns if made.can_be_time(each.field))
+    return Relation(rows, columns, times=times)
 
 
 def window_columns(table: str, taken: Sequence[str], *, hidden: bool) -> tuple[Named, ...]:
