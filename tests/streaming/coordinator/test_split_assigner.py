@@ -33,6 +33,13 @@ def test_an_assignment_says_how_many_tasks_read_if_there_are_fewer_splits_than_t
     assert SplitAssigner(splits(1), 4, bounded=True, enumerator=more_may_come).assign(0).readers is None
 
 
+def test_a_task_that_reads_several_splits_again_counts_once() -> None:
+    progress = [SplitProgress("read", ("s0", "s2"), (("s1", 3), ("s3", 4)))]
+    for bounded in (True, False):
+        assigner = SplitAssigner(splits(4), 2, bounded=bounded, progress=progress, readers={"s1": 1, "s3": 1})
+        assert (ids(assigner.assign(1).splits), assigner.assign(1).readers) == (["s1", "s3"], 1)
+
+
 def test_a_task_that_requests_when_no_splits_are_left_is_informed_that_none_will_follow() -> None:
     assigner = SplitAssigner(splits(1), 2, bounded=True)
     first, second = assigner.assign(0), assigner.assign(1)

@@ -70,15 +70,15 @@ class SplitAssigner:
         started = {id for part in progress for id, _ in part.current}
         at_once = [split.id for split in splits if not self._ends(split) or split.id in started]
         self._next_owner = len(at_once)
-        remaining = list(remaining_splits(splits, progress))
-        self._readers = max(1, min(parallelism, len(remaining))) if self._enumerator.ended else None
         owners = {id: at % parallelism for at, id in enumerate(at_once)} | dict(readers or {})
-        for split in remaining:
+        for split in remaining_splits(splits, progress):
             owner = owners.get(split.id)
             if owner is None:
                 self._append(split)
             else:
                 self._assigned.setdefault(owner, []).append(split)
+        reading = len(self._assigned) + len(self._unassigned)
+        self._readers = max(1, min(parallelism, reading)) if self._enumerator.ended else None
 
     @property
     def unassigned(self) -> int:
