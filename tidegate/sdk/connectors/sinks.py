@@ -165,7 +165,9 @@ class Sink(ABC, Generic[T_contra]):
 
     @property
     def name(self) -> str:
-        """The name shown in `explain`, graphs and errors."""
+        """The name shown in `explain`, graphs and errors. It also identifies where output goes, and in which format: a
+        stream commits output of an earlier run only if its sink has the name of the one that wrote it. So it must be
+        the same in every run that writes there, without what may change, such as credentials."""
         return type(self).__name__
 
     def check(self) -> None:
