@@ -163,18 +163,33 @@ def test_equal_addresses_are_one_object_and_survive_pickling() -> None:
     assert pickle.loads(pickle.dumps(addressing)).address("ab", SECOND_DAY) == addressing.address("ab", SECOND_DAY)
 
 
-@pytest.mark.parametrize(("length", "fits"), [(200, True), (201, False)])
-def test_a_name_that_is_too_long_for_a_file_is_refused_with_its_element(length: int, fits: bool) -> None:
-    addressing = Addressing(NameTemplate.of("out/{destination}"), lambda letter: letter * length, None)
-    if fits:
-        assert addressing.address("x", None) == ("x" * 200,)
-        return
-    with pytest.raises(ValueError, match=r"a file can't be called 'xx+…: that has 201 bytes, .* 255, of which 55"):
-        addressing.address("x", None)
+@pytest.mark.parametrize(("ending", "longest"), [(39, 216), (0, 255)])
+def test_a_name_that_is_too_long_for_a_file_is_refused_with_its_element(ending: int, longest: int) -> None:
+    template = NameTemplate.of("out/{destination}")
+    addressing = Addressing(template, str, None, ending)
+    assert addressing.address("x" * longest, None) == ("x" * longest,)
+    copy = pickle.loads(pickle.dumps(addressing))
+    with pytest.raises(ValueError, match=rf"a file can't be called 'xx+…: that has {longest + 1} bytes, .* 255"):
+        copy.address("x" * (longest + 1), None)
     with pytest.raises(ValueError, match="that has 402 bytes"):
-        addressing.address("é", None)
-    on_s3 = Addressing(NameTemplate.of("s3://out/{destination}"), lambda letter: letter * length, None)
-    assert on_s3.address("é", None) == ("é" * 201,)
+        addressing.address("é" * 201, None)
+    with pytest.raises(ValueError, match=r"a file can't be called 'x.ud800': '.ud800' is no character"):
+        addressing.address("x\ud800", None)
+    on_s3 = Addressing(NameTemplate.of("s3://out/{destination}"), str, None, ending)
+    assert on_s3.address("é" * 300, None) == ("é" * 300,)
+
+
+@pytest.mark.parametrize(("suffix", "fits"), [("", True), (".text", False)])
+def test_the_rest_of_the_name_counts_for_whether_a_file_may_have_it(suffix: str, fits: bool, tmp_path: Path) -> None:
+    prefix = tmp_path / ("x" * 231)
+    write = tg.io.WriteToText(prefix, suffix, num_shards=1, shard_name_template="")
+    if fits:
+        with tg.Pipeline(options=[]) as p:
+            _ = p | tg.Create(["a"]) | write
+        assert prefix.read_text() == "a\n"
+    else:
+        with pytest.raises(BuildError, match="that has 231 bytes, and names have at most 255, of which 29 are for"):
+            _ = tg.Pipeline(options=[]) | tg.Create(["a"]) | write
 
 
 def test_a_partition_whose_folder_would_have_too_long_a_name_is_refused() -> None:

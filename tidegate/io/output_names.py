@@ -124,9 +124,12 @@ def with_address(
     destination: Callable[[Any], str | int] | None,
     zone: tzinfo | None = None,
     partition: Callable[[Any], str] | None = None,
+    *,
+    ending: int,
 ) -> PTransform[PCollection[Any], PCollection[tuple[Address, Any]]]:
     """The step that adds its address to each element. `zone` is the time zone in which windows are formatted; None is
-    UTC. `partition` returns the folders of an element's partition. Raises BuildError, naming the transform `of`, if
+    UTC. `partition` returns the folders of an element's partition. `ending`: at most how many bytes the names of files
+    have after the prefix. Raises BuildError, naming the transform `of`, if
     only one of `destination` and `{destination}`, or of `partition` and `{partition}`, is there."""
     if partition is None and template.has("partition"):
         raise BuildError(
@@ -146,8 +149,8 @@ def with_address(
         )
     step = addressed_in_window if template.has("window") else addressed
     if partition is None:
-        return Map(step, Addressing(template, destination, zone), name="Address")
-    return Map(step, PartitionAddressing(template, destination, zone, partition), name="Address")
+        return Map(step, Addressing(template, destination, zone, ending), name="Address")
+    return Map(step, PartitionAddressing(template, destination, zone, partition, ending), name="Address")
 
 
 def check_windows(of: str, template: NameTemplate, windowing: WindowingStrategy) -> None:
@@ -166,9 +169,15 @@ class Addressing:
     """Computes addresses. Equal addresses are the same object, so that a block pickles each of them only once."""
 
     def __init__(
-        self, template: NameTemplate, destination: Callable[[Any], str | int] | None, zone: tzinfo | None
+        self,
+        template: NameTemplate,
+        destination: Callable[[Any], str | int] | None,
+        zone: tzinfo | None,
+        ending: int = 0,
     ) -> None:
+        """`ending`: at most how many bytes the names of files have after the prefix."""
         self.template = template
+        self._ending = ending
         self._destination = destination
         self._zone = zone
         self._cache: dict[tuple[str | None, Any], Address] = {}
@@ -189,7 +198,7 @@ class Addressing:
                 placeholder.of_window(window, self._zone) if placeholder.kind == "window" else str(text)
                 for placeholder in self.template.placeholders
             )
-            check_lengths(self.template.filled(address))
+            check_lengths(self.template.filled(address), self._ending)
             self._cache[text, window] = address
         return address
 
@@ -202,7 +211,7 @@ class Addressing:
         return str(destination)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Addressing, (self.template, self._destination, self._zone)
+        return Addressing, (self.template, self._destination, self._zone, self._ending)
 
 
 class PartitionAddressing(Addressing):
@@ -214,8 +223,9 @@ class PartitionAddressing(Addressing):
         destination: Callable[[Any], str | int] | None,
         zone: tzinfo | None,
         partition: Callable[[Any], str],
+        ending: int = 0,
     ) -> None:
-        super().__init__(template, destination, zone)
+        super().__init__(template, destination, zone, ending)
         self._partition = partition
         self._complete: dict[tuple[str, Address], Address] = {}
 
@@ -229,12 +239,12 @@ class PartitionAddressing(Addressing):
                 self._complete.clear()
             kinds = [placeholder.kind for placeholder in self.template.placeholders]
             found = tuple(folders if kind == "partition" else text for kind, text in zip(kinds, others))
-            check_lengths(self.template.filled(found))
+            check_lengths(self.template.filled(found), self._ending)
             self._complete[folders, others] = found
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return PartitionAddressing, (self.template, self._destination, self._zone, self._partition)
+        return PartitionAddressing, (self.template, self._destination, self._zone, self._partition, self._ending)
 
 
 _CACHED_ADDRESSES: Final = 100_000
@@ -272,15 +282,21 @@ def checked_segments(text: str, what: str) -> str:
     return text
 
 
-def check_lengths(prefix: str) -> None:
-    """Raise ValueError for a prefix of files of the local file system with a name that is too long for one. Object
-    stores limit only the whole path."""
+def check_lengths(prefix: str, ending: int) -> None:
+    """Raise ValueError for a prefix of files of the local file system that makes a name which is too long for one, or
+    which no file can have. `ending`: at most how many bytes follow the prefix. Object stores limit only the whole
+    path."""
     if is_url(prefix):
         return
     *folders, file = prefix.split("/")
-    for what, name, longest in (*(("folder", name, _LONGEST) for name in folders), ("file", file, _LONGEST - _NUMBERS)):
-        if (size := len(os.fsencode(name))) > longest:
-            reserved = f", of which {_NUMBERS} are for the numbers of run and shard" if what == "file" else ""
+    for what, name, after in (*(("folder", name, 0) for name in folders), ("file", file, ending)):
+        try:
+            size = len(os.fsencode(name))
+        except UnicodeEncodeError as error:
+            wrong = error.object[error.start : error.end]
+            raise ValueError(f"a {what} can't be called {shorten(name, 60)}: {wrong!r} is no character") from None
+        if size + after > _LONGEST:
+            reserved = f", of which {after} are for the numbers of run and shard and the suffix" if after else ""
             raise ValueError(
                 f"a {what} can't be called {shorten(name, 60)}: that has {size} bytes, and names have at most "
                 f"{_LONGEST}{reserved}"
@@ -289,7 +305,6 @@ def check_lengths(prefix: str) -> None:
 
 _LONGEST: Final = 255
 """The length of names in the file systems of Linux, macOS and Windows, in bytes (or, in some, in characters)."""
-_NUMBERS: Final = 55
 
 
 def zone_of(name: str, of: str) -> tzinfo | None:

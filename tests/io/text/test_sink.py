@@ -345,7 +345,11 @@ def test_a_write_error_names_the_path() -> None:
         (
             {"prefix": "{0}/" + 240 * "x"},
             f"WriteToText: a file can't be called '{58 * 'x'}…: that has 240 bytes, and names have at most 255, of "
-            "which 55 are for the numbers of run and shard",
+            "which 39 are for the numbers of run and shard and the suffix",
+        ),
+        (
+            {"prefix": "{0}/\ud800"},
+            "WriteToText: a file can't be called '\\ud800': '\\ud800' is no character",
         ),
         ({"prefix": "{0}/file/x"}, "can't write to {0}/file: {0}/file is not a folder"),
         (

@@ -76,12 +76,7 @@ class OutputFiles:
 
     def final(self, prefix: str, shard: int, count: int) -> str:
         """The name of one of `count` shards of a prefix."""
-
-        def number(found: re.Match[str]) -> str:
-            letters = found.group()
-            return str(shard if letters[0] == "S" else count).rjust(len(letters), "0")
-
-        return prefix + _NUMBERS.sub(number, self.template) + self.suffix
+        return prefix + _numbered(self.template, shard, count) + self.suffix
 
     def prefix_of(self, address: Address) -> str:
         """The prefix of an address's files."""
@@ -115,6 +110,30 @@ class OutputFiles:
         import hashlib
 
         return hashlib.sha256(f"{self.given_prefix}\0{self.template}\0{self.suffix}".encode()).hexdigest()[:12]
+
+
+def longest_ending(template: str, suffix: str) -> int:
+    """At most how many bytes the names of files have after the prefix: for the run and the checkpoint of a stream, for
+    the numbers of shards, and for the suffix.
+
+    >>> longest_ending("-SSSSS-of-NNNNN", ".txt")
+    43
+    """
+    return _RUN_AND_CHECKPOINT + len(os.fsencode(_numbered(template, 99_999, 99_999) + suffix))
+
+
+_RUN_AND_CHECKPOINT: Final = 24
+"""The size of `-<run>-<checkpoint>`: runs have names of 12 characters, and those that resume a number besides."""
+
+
+def _numbered(template: str, shard: int, count: int) -> str:
+    """The shard template with the numbers in it."""
+
+    def number(found: re.Match[str]) -> str:
+        letters = found.group()
+        return str(shard if letters[0] == "S" else count).rjust(len(letters), "0")
+
+    return _NUMBERS.sub(number, template)
 
 
 def checked_run(run: str) -> str:

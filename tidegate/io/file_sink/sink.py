@@ -17,7 +17,7 @@ from tidegate.io import files
 from tidegate.io.file_sink.attempt import FileAttempt, Layout
 from tidegate.io.file_sink.commit import FileCommit
 from tidegate.io.file_sink.format import FileFormat
-from tidegate.io.file_sink.output_files import OutputFiles
+from tidegate.io.file_sink.output_files import OutputFiles, longest_ending
 from tidegate.io.first_contact import check_writable
 from tidegate.io.output_names import NameTemplate, check_lengths
 from tidegate.io.storage_options import StorageOptions
@@ -84,7 +84,10 @@ class FileSink(Sink[Any]):
                 raise BuildError(f"{transform}: {what}={text!r} may not have a '/': folders go into the prefix")
         self._check_rolling()
         try:
-            check_lengths(f"{NameTemplate.of(self.prefix).fixed_folder}/" if self.addressed else self.prefix)
+            if self.addressed:
+                check_lengths(f"{NameTemplate.of(self.prefix).fixed_folder}/", 0)
+            else:
+                check_lengths(self.prefix, longest_ending(self.template, self.suffix))
         except ValueError as error:
             raise BuildError(f"{transform}: {error}") from error
         output = self._output()

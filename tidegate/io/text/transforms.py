@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Unpack
 
 from tidegate.io.compression import Compression
+from tidegate.io.file_sink.output_files import longest_ending
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
 from tidegate.io.file_source.listing import Path, paths_of
 from tidegate.io.output_names import NameTemplate, check_windows, with_address, zone_of
@@ -149,7 +150,13 @@ class WriteToText(PTransform[PCollection[Any], None]):
         if format is not None and not callable(format):
             raise BuildError(f"WriteToText: format is a function of an element, not {shorten(format)}")
         self.format = format
-        self.address = with_address("WriteToText", template, destination, zone_of(timezone, "WriteToText"))
+        self.address = with_address(
+            "WriteToText",
+            template,
+            destination,
+            zone_of(timezone, "WriteToText"),
+            ending=longest_ending(shard_name_template, file_name_suffix),
+        )
         sink = TextSink(
             template.prefix if template.placeholders else template.filled(()),
             file_name_suffix,

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack, get_origin
 
 from tidegate.io import compression as _compression
 from tidegate.io.compression import Compression
-from tidegate.io.file_sink.output_files import OutputFiles
+from tidegate.io.file_sink.output_files import OutputFiles, longest_ending
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
 from tidegate.io.formats.packages import need_pyarrow
 from tidegate.io.formats.writing.arrow_ipc import ArrowFormat
@@ -79,7 +79,8 @@ class WriteRecords(PTransform[PCollection[Any], None]):
         self.template = template = NameTemplate.of(_with_partition(os.fspath(path)) if columns else os.fspath(path))
         zone = zone_of(timezone or "UTC", of)
         partition = Partitioning(columns, timezone) if columns else None
-        self.address = with_address(of, template, destination, zone, partition)
+        ending = longest_ending(shard_name_template, file_name_suffix)
+        self.address = with_address(of, template, destination, zone, partition, ending=ending)
         self.schema = schema
         if not shard_name_template and not num_shards:
             num_shards = 1
