@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from fractions import Fraction
 from math import inf, isnan, nan
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -40,6 +42,13 @@ def test_tiny_huge_and_infinite_numbers() -> None:
     assert isnan(total([[inf], [-inf]]))
     assert isnan(total([[nan, 1.0]]))
     assert total([[10**400, -(10**400), 3]]) == 3.0
+
+
+@pytest.mark.parametrize("number", [Decimal("0.1"), Fraction(1, 3), Fraction(1, 2**1075)])
+def test_a_number_that_no_float_can_be_is_refused(number: Any) -> None:
+    with pytest.raises(TypeError, match=r"^ExactSum adds floats and whole numbers, and .* convert it, as in tg\.Map"):
+        total([[0.5, number]])
+    assert total([[Fraction(1, 4), 0.25]]) == 0.5  # type: ignore[list-item]
 
 
 def test_sums_globally_and_per_key() -> None:

@@ -124,3 +124,45 @@ def test_aggregates_without_keys_have_a_row_for_no_elements(runner: str) -> None
         none = pipeline | tg.Create(ORDERS) | tg.Filter(tg.col("price") > 100)
         sums = none | tg.GroupBy().agg(n=tg.fn.count(), total=tg.fn.sum("price"))
         assert_that(sums, equal_to([(0, None)]))
+
+
+def test_keys_arguments_and_conditions_read_the_window(runner: str) -> None:
+    def minute(number: int) -> datetime.datetime:
+        return datetime.datetime(1970, 1, 1, 0, number, tzinfo=datetime.UTC)
+
+    start, end = tg.fn.window_start(), tg.fn.window_end()
+    with TestPipeline(runner) as pipeline:
+        minutes = tg.WindowInto(tg.FixedWindows(60))
+        clicks, orders = stamped(pipeline, CLICKS) | "1" >> minutes, stamped(pipeline, ORDERS) | "2" >> minutes
+        keyed = orders | "keyed" >> tg.GroupBy(w=start).agg(n=tg.fn.count())
+        assert_that(keyed, equal_to([(minute(0), 3), (minute(1), 1)]), label="check keyed")
+        latest = orders | "latest" >> tg.GroupBy().agg(end=tg.fn.max(end))
+        assert_that(latest, equal_to([(minute(1),), (minute(2),)]), label="check latest")
+        first = orders | "first" >> tg.TopN(1, by="at", per=start)
+        assert_that(first, equal_to([ORDERS[0], ORDERS[1]]), label="check first")
+        second = start == tg.lit(minute(1))
+        conditional = clicks | "where" >> tg.Join.on(orders, "user", where=second, suffix="_2")
+        assert_that(conditional, equal_to([PAIRS[1]]), label="check where")
+        whole = clicks | "semi" >> tg.Join.on(orders, "user", (start, start), how="semi")
+        assert_that(whole, equal_to(EXPECTED["semi"]), label="check semi")
+
+
+def test_a_step_that_does_not_know_the_window_is_refused() -> None:
+    pipeline = TestPipeline("direct")
+    orders = stamped(pipeline, ORDERS)
+    windowed = orders | tg.WindowInto(tg.FixedWindows(60))
+    sessions = orders | "sessions" >> tg.WindowInto(tg.Sessions(60))
+    start, end = tg.fn.window_start(), tg.fn.window_end()
+    latest = tg.GroupBy("user").agg(end=tg.fn.max(end))
+    refused: list[tuple[Any, Any, str]] = [
+        (windowed, tg.TopN(1, by=start), "an order doesn't know the window"),
+        (windowed, tg.Select(a=start, b=lambda each: 1), "a Select with functions doesn't know the window"),
+        (windowed, tg.Filter(start < end).with_exception_handling(), "dead letters doesn't know the window"),
+        (windowed, latest.with_late_data("late"), "aggregates with late data don't know the window"),
+        (sessions, latest, "windows that have yet to merge"),
+        (sessions, tg.GroupBy(w=start).agg(n=tg.fn.count()), "windows that have yet to merge"),
+        (sessions, tg.TopN(1, by="at", per=start), "windows that have yet to merge"),
+    ]
+    for number, (rows, step, message) in enumerate(refused):
+        with pytest.raises(tg.BuildError, match=message):
+            _ = rows | f"{number}" >> step

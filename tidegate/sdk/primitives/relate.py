@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.data.row import Row
@@ -11,11 +11,12 @@ from tidegate.sdk.data.schema import access_of, with_schema
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.relational.binding import is_of_window
-from tidegate.sdk.relational.expressions import text, walk
+from tidegate.sdk.relational.binding import refuse_window, split_aggregates
+from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.relation_binding import bound_relation, fields_of
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, Relation, SortLimit, trees_of
 from tidegate.sdk.steps.transform import Transform, pipeline_of
+from tidegate.sdk.windowing.assigners import is_merging
 from tidegate.sdk.windowing.strategy import (
     WindowingStrategy,
     after_grouping,
@@ -63,6 +64,7 @@ def relate(
     bound = bound_relation(relation, schemas)
     windowing = _windowing(bound, inputs)
     _check_window_columns(bound, windowing)
+    _check_ungrouped_windows(bound, inputs[0].windowing, late_tag)
     first, bounded = inputs[0], all(each.is_bounded for each in inputs)
     hint = row_type(bound, schemas, first.element_type) if element_type is None else element_type
     outputs = [first.pipeline.collection(element_type=hint, windowing=windowing, bounded=bounded)]
@@ -121,12 +123,37 @@ def _windowing(relation: Relation, inputs: Sequence[PCollection[Any]]) -> Window
 
 
 def _check_window_columns(relation: Relation, windowing: WindowingStrategy) -> None:
-    if not is_global(windowing):
-        return
-    for tree in trees_of(relation):
-        for each in walk(tree):
-            if is_of_window(each):
-                raise BuildError(
-                    f"{text(each)}: the elements are in the global window, which has no such instant: first assign "
-                    "windows, as in tg.WindowInto(tg.FixedWindows(60))"
-                )
+    if is_global(windowing):
+        refuse_window(
+            trees_of(relation),
+            "the elements are in the global window, which has no such instant: first assign windows, as in "
+            "tg.WindowInto(tg.FixedWindows(60))",
+        )
+
+
+def _check_ungrouped_windows(relation: Relation, windowing: WindowingStrategy, late_tag: str | None) -> None:
+    """Raise BuildError where elements that are not grouped yet have no window to read, or not the final one."""
+    keys: list[Tree] = []
+    match relation:
+        case Aggregate():
+            _, calls = split_aggregates([each.tree for each in relation.columns])
+            arguments = [argument for call in calls for argument in call.arguments]
+            keys = [*(each.tree for each in relation.keys), *arguments]
+            if late_tag is not None:
+                refuse_window(arguments, f"aggregates with late data don't know the window. {_AS_COLUMN}")
+        case Join():
+            keys = [tree for pair in relation.keys for tree in pair]
+        case Rank() | SortLimit():
+            refuse_window([each.tree for each in relation.order], f"an order doesn't know the window. {_AS_COLUMN}")
+            keys = list(relation.per) if isinstance(relation, Rank) else []
+        case Compute():
+            return
+    if is_merging(windowing.assigner):
+        refuse_window(
+            keys,
+            f"the elements are in windows that have yet to merge ({windowing.assigner!r}), so it is not known before "
+            "they are grouped: take it of the result, as in .agg(start=tg.fn.window_start())",
+        )
+
+
+_AS_COLUMN: Final = "Make a column of it first, as in tg.Select(..., start=tg.fn.window_start())"

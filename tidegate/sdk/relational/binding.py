@@ -7,7 +7,7 @@ They show the part of the expression that is refused; the step and its line are 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeGuard
 
@@ -123,6 +123,14 @@ def split_aggregates(trees: Sequence[Tree]) -> tuple[tuple[Tree, ...], tuple[Cal
 def is_of_window(tree: Tree) -> bool:
     """Whether a tree is a call of an operation on the element's window."""
     return isinstance(tree, Call) and OPERATIONS[tree.operation].of_window
+
+
+def refuse_window(trees: Iterable[Tree], why: str) -> None:
+    """Raise BuildError, which says `why`, if one of the trees depends on the element's window."""
+    for tree in trees:
+        for each in walk(tree):
+            if is_of_window(each):
+                raise BuildError(f"{text(each)}: {why}")
 
 
 def bound_alike(trees: Sequence[Tree], what: str) -> list[Tree]:

@@ -16,6 +16,7 @@ class ExactSumFn(CombineFn[float, tuple[int, float], float]):
     """The sum of numbers, rounded once: it depends neither on their order nor on how they are divided.
 
     Finite floats are whole multiples of 2 to the power -1074, and are added as such; infinities and NaN apart.
+    Other numbers, such as Decimal("0.1"), are refused by a TypeError.
     """
 
     def create_accumulator(self) -> tuple[int, float]:
@@ -26,6 +27,11 @@ class ExactSumFn(CombineFn[float, tuple[int, float], float]):
         if isinstance(element, float) and not isfinite(element):
             return finite, rest + element
         numerator, denominator = element.as_integer_ratio()
+        if denominator & (denominator - 1) or denominator >> (_EXPONENT + 1):
+            raise TypeError(
+                f"ExactSum adds floats and whole numbers, and {element!r} is no whole multiple of 2 to the power "
+                f"-{_EXPONENT}: convert it, as in tg.Map(float)"
+            )
         return finite + (numerator << (_EXPONENT + 1 - denominator.bit_length())), rest
 
     def merge_accumulators(self, accumulators: Iterable[tuple[int, float]]) -> tuple[int, float]:

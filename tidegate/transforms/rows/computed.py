@@ -9,6 +9,7 @@ from tidegate.sdk.data.columns import Field, Schema
 from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.data.schema import access_of, column_of, schema_of, with_schema
 from tidegate.sdk.relational.authoring import Expression, col
+from tidegate.sdk.relational.binding import refuse_window
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 from tidegate.sdk.relational.relation_binding import bound_relation
 from tidegate.sdk.relational.relations import Compute, Named
@@ -30,6 +31,10 @@ def mixed_rows(expressions: Mapping[str, Any], element_type: Any) -> tuple[Calla
     bound = bound_relation(Compute(named_columns(columns)), [schema_of(element_type)])
     assert isinstance(bound, Compute)
     assert bound.columns is not None
+    refuse_window(
+        [each.tree for each in bound.columns],
+        "a Select with functions doesn't know the window. Give the expressions to a Select of their own",
+    )
     trees = {each.name: each.tree for each in bound.columns}
     fields = Schema(
         tuple(

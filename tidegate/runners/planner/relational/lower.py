@@ -156,8 +156,7 @@ class _Lowered:
     def _window_join(self, join: Join) -> None:
         code, both = self._sides(join)
         grouped = self._combine("Group", both, _sealed("CoGroupFn", CoGroupFn(2)), keyed=True, in_parts=False)
-        trees = [each.tree for each in join.columns]
-        self._par_do(None, grouped, _made(f"{join.join} join", joined_group, code), "flat_map", trees)
+        self._par_do(None, grouped, _made(f"{join.join} join", joined_group, code), "flat_map", code.trees)
 
     def _interval_join(self, join: Join) -> None:
         code, both = self._sides(join)
@@ -194,7 +193,7 @@ class _Lowered:
             if nullable and not kept[side]:
                 fits = _all_there(nullable)
                 code = RowCode((fits,), access, single=True, checked=not self._typed(side))
-                used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, code), "filter")
+                used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, code), "filter", [fits])
             fn = _made("key and values", keyed, keys, access, values, side, not self._typed(side))
             marked.append(self._par_do(name, used, fn, "map", [*keys, *values]))
         self.nodes.append(Flatten(**self._base("Both", tuple(marked))))
@@ -206,7 +205,7 @@ class _Lowered:
         used = self.node.inputs[number]
         schema = self.pipeline.collection(used).schema
 
-        def walk(id: str) -> bool:
+        def is_made(id: str) -> bool:
             made = self.pipeline.producer(id)
             if self.pipeline.collection(id).schema != schema:
                 return False
@@ -214,11 +213,11 @@ class _Lowered:
                 case Relate(relation=Compute(columns=tuple()) | Aggregate() | Join()):
                     return id == made.output()
                 case Relate() | AssignWindows() | Reshuffle() | Flatten():
-                    return all(map(walk, made.inputs))
+                    return all(map(is_made, made.inputs))
                 case _:
                     return False
 
-        return walk(used)
+        return is_made(used)
 
     # -- nodes
 

@@ -5,7 +5,7 @@ The elements of a side come as tuples of the values of the columns that the join
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -49,9 +49,14 @@ class JoinCode:
         return self.join not in ("semi", "anti")
 
     @property
+    def trees(self) -> list[Tree]:
+        """The expressions over a pair: those of the columns, and the condition."""
+        return [each.tree for each in self.columns] + ([] if self.where is None else [self.where])
+
+    @property
     def reads_window(self) -> bool:
-        """Whether a column depends on the window."""
-        return any(reads_window(each.tree) for each in self.columns)
+        """Whether a column, or the condition, depends on the window."""
+        return any(map(reads_window, self.trees))
 
     def is_null(self, key: Any) -> bool:
         """Whether a key has a NULL, which equals nothing."""
@@ -65,15 +70,19 @@ def pair_row(code: JoinCode) -> Callable[..., Any]:
     made = printed(trees, _reader(code, optional), checked=False)
     names = {"make": row_maker(tuple(each.name for each in code.columns)), **made.names}
     lines = [*made.reads, f"return make(({''.join(f'{result}, ' for result in made.results)}))"]
-    return compiled("joined", "left, right, window" if code.reads_window else "left, right", lines, names)
+    return compiled("joined", _parameters(code), lines, names)
 
 
-def pair_condition(code: JoinCode) -> Callable[[Values, Values], bool | None]:
-    """A function that says whether two elements with equal keys are a pair."""
+def pair_condition(code: JoinCode) -> Callable[..., bool | None]:
+    """A function that says of two elements with equal keys, and perhaps their window, whether they are a pair."""
     if code.where is None:
-        return lambda left, right: True
+        return lambda left, right, *window: True
     made = printed((code.where,), _reader(code, {0: False, 1: False}), checked=False)
-    return compiled("condition", "left, right", [*made.reads, f"return {made.results[0]}"], dict(made.names))
+    return compiled("condition", _parameters(code), [*made.reads, f"return {made.results[0]}"], dict(made.names))
+
+
+def _parameters(code: JoinCode) -> str:
+    return "left, right, window" if code.reads_window else "left, right"
 
 
 def _reader(code: JoinCode, optional: dict[int, bool]) -> Callable[[Column], str]:
@@ -99,7 +108,9 @@ def joined_group(code: JoinCode) -> Callable[..., list[Any]]:
         partners = [] if code.is_null(key) else rights
         matched: set[int] = set()
         for left in lefts:
-            own = range(len(partners)) if always else [k for k, right in enumerate(partners) if fits(left, right)]
+            own: Sequence[int] = range(len(partners))
+            if not always:
+                own = [k for k in own if fits(left, partners[k], *window)]
             if code.emits_pairs:
                 found += [row(left, partners[k], *window) for k in own]
             if code.emits_lefts and bool(own) == (code.join == "semi"):

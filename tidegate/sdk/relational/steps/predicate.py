@@ -7,6 +7,7 @@ from typing import Any
 from tidegate.sdk.data.schema import access_of, schema_of
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.relational.authoring import Expression
+from tidegate.sdk.relational.binding import refuse_window
 from tidegate.sdk.relational.expressions import text
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 from tidegate.sdk.relational.relation_binding import bound_relation
@@ -33,6 +34,11 @@ class Predicate:
         bound = bound_relation(Compute(where=expression.tree), [schema_of(element_type)])
         assert isinstance(bound, Compute)
         assert bound.where is not None
+        refuse_window(
+            [bound.where],
+            "a filter whose failures become dead letters doesn't know the window. Make a column of it first, as in "
+            "tg.Select(..., start=tg.fn.window_start())",
+        )
         return Predicate(RowCode((bound.where,), access_of(element_type), single=True), text(bound.where))
 
     def __call__(self, element: Any) -> bool | None:

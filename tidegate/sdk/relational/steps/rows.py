@@ -9,7 +9,7 @@ from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader, row_function
+from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader, reads_window, row_function
 from tidegate.sdk.relational.python.values import field_of
 
 
@@ -39,7 +39,7 @@ NAN: Final = "NaN"
 
 
 def key_function(trees: tuple[Tree, ...], access: Access) -> Callable[[Any], Any]:
-    """A function from an element to its key: the value of a single expression, else a tuple.
+    """A function from an element to its key: the value of a single expression, else a tuple. Older pickles call it.
 
     Equal values of SQL are equal keys: NaN is one key, and so are the two zeros.
     """
@@ -67,16 +67,19 @@ def keyed(
     values: tuple[Tree, ...] | None = None,
     side: int | None = None,
     checked: bool = True,
-) -> Callable[[Any], tuple[Any, Any]]:
-    """A function from an element to a pair of its key and the tuple of computed values, or the element itself.
+) -> Callable[..., tuple[Any, Any]]:
+    """A function from an element, and from its window if an expression reads that, to a pair of its key and the
+    tuple of computed values, or the element itself.
 
     With `side`, the second part is a pair of that number and the values. `checked`: as in RowCode.
     """
-    made = printed((*key, *(values or ())), reader(access), checked=checked)
+    trees = (*key, *(values or ()))
+    made = printed(trees, reader(access), checked=checked)
     computed = f"({''.join(f'{result}, ' for result in made.results[len(key) :])})"
     value = "element" if values is None else computed if side is None else f"({side}, {computed})"
     lines = [*made.reads, f"return {_key(key, made.results)}, {value}"]
-    return compiled("keyed", "element", lines, _NAMES | dict(made.names))
+    parameters = "element, window" if any(map(reads_window, trees)) else "element"
+    return compiled("keyed", parameters, lines, _NAMES | dict(made.names))
 
 
 def second(pair: tuple[Any, Any]) -> Any:
