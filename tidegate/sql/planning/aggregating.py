@@ -196,7 +196,9 @@ def _grouped(
         if name not in keys and isinstance(tree, Column)
     ]
     known = [Named("", each.name, each.name) for each in _fields(rows) if each.name in plan.calls]
-    return Relation(rows, (*columns, *known), relation.windows), late
+    # Sessions have merged, so that their bounds are those of any other windows from here on.
+    windows = "function" if relation.windows == "session" else relation.windows
+    return Relation(rows, (*columns, *known), windows), late
 
 
 def _fields(rows: Any) -> Sequence[Field]:

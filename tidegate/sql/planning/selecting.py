@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -219,16 +219,22 @@ def _name_of(node: Any, at: int) -> str:
 # -- from the tables to the result
 
 
-def joined_rows(body: Body, needed: dict[str, None]) -> Relation:
-    """The rows of the tables, joined and filtered by WHERE; they have the fields in `needed`."""
+def joined_rows(body: Body, needed: dict[str, None], bounds: Collection[str] = ()) -> Relation:
+    """The rows of the tables, joined and filtered by WHERE; they have the fields in `needed`.
+
+    Those in `bounds` are read only as keys by which a single table is grouped. Raises SqlError for other bounds of
+    sessions, which aren't known before rows are grouped.
+    """
     context, scope = body.context, body.scope
     later = [*body.late_conditions]
     existing = [tree for each in body.existences for tree in each.left_trees]
     scalar_keys = [outer for each in scope.scalars for outer, _ in each.keys]
     arguments = [tree for each in body.calls for tree in each.arguments]
-    fields = needed | fields_of([*later, *existing, *scalar_keys, *arguments, *body.conditions])
+    read_here = fields_of([*later, *existing, *scalar_keys, *arguments, *body.conditions])
     for trees in body.ons.values():
-        fields |= fields_of(trees)
+        read_here |= fields_of(trees)
+    fields = needed | read_here
+    _check_sessions(body, read_here.keys() | (needed.keys() - bounds if len(body.sources) == 1 else needed.keys()))
     relation = join_sources(body.sources, body.conditions, body.ons, set(fields), context)
     assert not body.conditions, body.conditions
     if body.calls:
@@ -247,6 +253,29 @@ def joined_rows(body: Body, needed: dict[str, None]) -> Relation:
     return attached(relation, rest, context)
 
 
+def _check_sessions(body: Body, fields: Collection[str]) -> None:
+    """Raise SqlError if some of the fields are bounds of sessions, which grow until rows are grouped."""
+    from sqlglot import exp
+
+    for source in body.sources:
+        if source.relation.windows != "session":
+            continue
+        bounds = {source.fields[each.field] for each in source.relation.columns if each.virtual}
+        if not bounds & set(fields):
+            continue
+        names = [each.field for each in body.scope.columns if each.field in bounds]
+        places = [body.node.args.get("where"), body.node]
+        columns = (each for place in places if place is not None for each in place.find_all(exp.Column))
+        used = next((each for each in columns if each.name.lower() in names), body.node)
+        own = {each.field: each.name for each in source.relation.columns}
+        keys = ", ".join([*(own[each] for each in source.relation.partition), "window_start", "window_end"])
+        raise body.context.refusal(
+            f"the bounds of a session are known once its rows are grouped: write GROUP BY {keys}, conditions on them "
+            "in HAVING, and joins and other columns in a query around",
+            used,
+        )
+
+
 def finished(body: Body, items: list[Item]) -> Relation:
     """The relation of a SELECT whose columns are known: grouped, ranked, projected, made distinct, sorted and cut."""
     node, context, scope = body.node, body.context, body.scope
@@ -255,7 +284,7 @@ def finished(body: Body, items: list[Item]) -> Relation:
         for item in items:
             item.tree = tree_of(item.node, scope) if item.column is None else Column(item.column.field)
         plan = Aggregation(body, items, order)
-        relation = aggregated(plan, lambda needed: joined_rows(body, needed))
+        relation = aggregated(plan, lambda needed: joined_rows(body, needed, _just_keys(plan)))
         return _ended(body, relation, items, plan.order)
     rank = [item for item in items if item.column is None and is_row_number(item.node)]
     for item in items:
@@ -276,6 +305,13 @@ def finished(body: Body, items: list[Item]) -> Relation:
         relation = each.applied(relation, field_name("row_number", scope.types))
         item.tree = Column(relation.columns[-1].field)
     return _ended(body, _projected(relation, items, keys, context), items, keys)
+
+
+def _just_keys(plan: Aggregation) -> set[str]:
+    """The fields that GROUP BY names, and that no expression or aggregate reads."""
+    keys = [each for each in plan.keys.values() if isinstance(each, Column)]
+    read_inside = [each for each in plan.keys.values() if not isinstance(each, Column)] + list(plan.calls.values())
+    return fields_of(keys).keys() - fields_of(read_inside).keys()
 
 
 def _check_outer(tree: Tree, node: Any, context: Context) -> None:
