@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tidegate.runners.engine.iteration.operator import LoopOperator
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.rescale import overlaid, rescaled
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import Iterate
@@ -89,6 +91,37 @@ def test_a_loop_that_is_paused_between_rounds_goes_on_from_its_snapshot(tmp_path
     over = operator(tmp_path)
     over.restore(again.snapshot())
     assert emitted(over.on_watermark(MAX_MICROS)) == {}
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2])
+def test_a_graph_that_paused_between_rounds_goes_on_where_it_is_restored(tmp_path: Path, rounds: int) -> None:
+    found: dict[str, list[Any]] = {"loop": [], "loop:seen": []}
+    asked = iter([False] * rounds + [True])
+    made = growing()
+
+    def graph(pauses: Callable[[], bool]) -> Graph:
+        (step,) = (step for step in made.steps if step.label == "loop")
+        context = Context(memory_budget=1 << 20, temp_dir=lambda: tmp_path, should_pause=pauses)
+        outlets = {name: [lambda block, name=name: found[name].extend(block.values)] for name in found}
+        return Graph(made, [step], [], context, outlets)
+
+    before = graph(lambda: next(asked))
+    before.open()
+    loop = next(iter(before.operators().values()))
+    assert isinstance(loop, LoopOperator)
+    feed(loop)
+    for collection in ("start", "more"):
+        before.update(collection, CollectionStatus(ended=True))
+    assert before.paused
+    state, statuses = pickle.loads(pickle.dumps((before.snapshot(), before.step_statuses())))
+    after = graph(lambda: False)
+    after.open()
+    after.restore(state)
+    after.resume(statuses)
+    for collection in ("start", "more"):
+        after.update(collection, CollectionStatus(ended=True))
+    assert not after.paused
+    assert {name: sorted(values) for name, values in found.items()} == {"loop": RESULT, "loop:seen": SEEN}
 
 
 def test_blocks_come_back_in_their_order_from_memory_and_disk(tmp_path: Path) -> None:

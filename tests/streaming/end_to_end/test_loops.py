@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 import tidegate as tg
 from tests.support.example_scripts import lines_of
+
+ROUNDS = 200
+"""More than pass before a checkpoint is complete."""
 
 
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
@@ -41,3 +45,34 @@ def test_a_worker_that_dies_in_a_round_changes_nothing(mode: str, tmp_path: Path
     assert sorted(lines_of(tmp_path / "seen")) == sorted(seen)
     assert result.metrics().counter("rounds") == 5
     assert result.metrics().counter("calls") == 10
+
+
+def test_a_worker_that_dies_after_a_checkpoint_between_rounds_goes_on_from_it(tmp_path: Path) -> None:
+    died, calls, saved = tmp_path / "died", tmp_path / "calls", tmp_path / "checkpoints"
+
+    def newest() -> int:
+        return max((int(path.parent.name[4:]) for path in saved.glob("chk-*/manifest.json")), default=0)
+
+    def plus_one(n: int, number: int = tg.DoFn.RoundParam) -> int:
+        with calls.open("a") as file:
+            file.write(f"{number}\n")
+        before = tmp_path / "before"
+        if not before.exists():
+            before.write_text(str(newest()))
+        until = time.monotonic() + 0.1
+        while not died.exists() and number < ROUNDS and time.monotonic() < until:
+            # Of two new checkpoints, the second was begun when the first was complete, and so after round 1 had begun.
+            if newest() > int(before.read_text()) + 1:
+                died.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(0.005)
+        return n + 1
+
+    options = {"mode": "streaming", "workers": 1, "checkpoint_interval": "20ms", "checkpoint_dir": str(saved)}
+    p = tg.Pipeline("streaming", options)
+    loop = p | "start" >> tg.Create([1]) | "loop" >> tg.Iterate(lambda c: c | tg.Map(plus_one), rounds=ROUNDS)
+    _ = loop | tg.Map(str) | "result" >> tg.io.WriteToText(str(tmp_path / "result"))
+    p.run().wait_until_finish()
+    assert died.exists()
+    assert lines_of(tmp_path / "result") == [str(ROUNDS + 1)]
+    assert calls.read_text().splitlines().count("1") == 1

@@ -75,6 +75,7 @@ class LoopOperator(Operator):
             None if self._variables is None else [store.snapshot() for store in self._variables],
             self._done,
             self._is_over,
+            self._paused,
         )
 
     def restore(self, state: LoopSnapshot) -> None:
@@ -84,7 +85,7 @@ class LoopOperator(Operator):
             self._variables = [self._store() for _ in state.variables]
             for store, blocks in zip(self._variables, state.variables, strict=True):
                 store.restore(blocks)
-        self._done, self._is_over = state.done, state.is_over
+        self._done, self._is_over, self._paused = state.done, state.is_over, state.paused
 
     # -- rounds
 
