@@ -53,10 +53,6 @@ def _with_bodies(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, nodes=tuple(nodes), collections=tuple(collections))
 
 
-def _source(collection: str, loop: Iterate) -> Create:
-    return Create(label=collection, where=loop.where, outputs=(Output("main", collection),), values=Values((), 0))
-
-
 def _check_node(pipeline: Pipeline, node: Node) -> None:
     match node:
         case GroupByKey() | CombinePerKey():
