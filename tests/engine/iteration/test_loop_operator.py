@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,14 +16,18 @@ import tidegate as tg
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.iteration.decision import decide
 from tidegate.runners.engine.iteration.operator import LoopOperator
+from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.rescale import overlaid, rescaled
+from tidegate.runners.engine.side_inputs.operator import WaitingElements
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.portable.model import Iterate
 from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 
 def growing() -> Any:
@@ -124,6 +130,23 @@ def test_a_graph_that_paused_between_rounds_goes_on_where_it_is_restored(tmp_pat
     assert {name: sorted(values) for name, values in found.items()} == {"loop": RESULT, "loop:seen": SEEN}
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        LoopSnapshot({"start": []}, None, 0, False),
+        LoopSnapshot({"start": [], "more": [], "most": []}, None, 0, False),
+        LoopSnapshot({"start": [], "more": []}, [[], []], 1, False),
+    ],
+    ids=["without a constant", "with another constant", "with two variables"],
+)
+def test_the_snapshot_of_a_loop_over_other_collections_is_refused(tmp_path: Path, other: LoopSnapshot) -> None:
+    message = (
+        "snapshot is that of a loop with the inputs .*the inputs more, start and 1 variable now(.|\\n)*'loop', app"
+    )
+    with pytest.raises(tg.RunError, match=message):
+        operator(tmp_path).restore(other)
+
+
 def test_blocks_come_back_in_their_order_from_memory_and_disk(tmp_path: Path) -> None:
     store = BlockStore(200, lambda: tmp_path)
     for number in range(20):
@@ -135,6 +158,43 @@ def test_blocks_come_back_in_their_order_from_memory_and_disk(tmp_path: Path) ->
     assert store.elements == 40
     store.clear()
     assert (list(store), store.elements, list(tmp_path.iterdir())) == ([], 0, [])
+
+
+def test_all_stores_of_a_loop_together_keep_to_the_budget(tmp_path: Path) -> None:
+    loop = operator(tmp_path, budget=100_000)
+    for collection in ("start", "more"):
+        for number in range(16):
+            list(loop.process(Block([(number, "x" * 1_000)]), collection))
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def redefined_point(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An object of a class that has been defined again since it was created."""
+    module = ModuleType("module_of_point")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    definition = "class Point:\n    def __init__(self):\n        self.x = 1\n"
+    exec(definition, vars(module))
+    point = module.Point()
+    exec(definition, vars(module))
+    return point
+
+
+def test_elements_of_a_redefined_class_come_back_from_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = redefined_point(monkeypatch)
+    store = BlockStore(1, lambda: tmp_path)
+    store.add(Block([point]))
+    (block,) = store
+    assert (type(block.values[0]), block.values[0].x) == (type(point), 1)
+
+
+def test_elements_of_a_redefined_class_wait_for_a_side_input_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = redefined_point(monkeypatch)
+    queues = WaitingElements(1, lambda: tmp_path)
+    queues.add(GLOBAL_WINDOW, ([point], 0, NO_PANE), 0)
+    ((_, _, [(values, *_)]),) = queues.snapshot()
+    assert type(values[0]) is type(point)
 
 
 def test_the_decision_counts_what_all_of_a_round_has_emitted() -> None:

@@ -80,6 +80,17 @@ def test_setup_runs_once_and_bundles_end_in_each_round(tmp_path: Path, runner: s
     assert calls.count("finish_bundle") >= 3
 
 
+def test_setup_runs_once_for_a_loop_within_a_loop(tmp_path: Path, runner: str) -> None:
+    def outer(pairs: Any) -> Any:
+        return pairs | tg.Iterate(lambda x: x | tg.ParDo(Numbered(tmp_path / "calls")), rounds=2)
+
+    with TestPipeline(runner) as p:
+        assert_that(p | tg.Create(PAIRS) | tg.Iterate(outer, rounds=2), equal_to([("a", 11212), ("b", 21212)]))
+    calls = (tmp_path / "calls").read_text().split()
+    assert (calls[0], calls[-1]) == ("setup", "teardown")
+    assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
+
+
 def test_state_begins_anew_in_each_round_and_windows_expire_in_each(runner: str) -> None:
     with TestPipeline(runner) as p:
         found = p | tg.Create([*PAIRS, ("a", 5)]) | tg.Iterate(lambda x: x | tg.ParDo(Total()), rounds=2)

@@ -177,6 +177,33 @@ def test_what_is_resumed_is_told_in_numbers() -> None:
     assert told("a", "b") == ": 0 tasks restore 0 bytes of state, 2 splits are resumed"
 
 
+def looping(label: str = "loop", reads: str = "more") -> Callable[[tg.Pipeline], Any]:
+    def write(p: tg.Pipeline) -> None:
+        more = p | reads >> tg.Create([1])
+        p | "numbers" >> tg.Create([1]) | label >> tg.Iterate(lambda n: (n, more) | tg.Flatten(), rounds=2)
+
+    return write
+
+
+def test_what_a_loop_has_gathered_is_state_under_its_label() -> None:
+    saved = manifest_of(make_job(looping()))
+    assert resumed(make_job(looping()), saved, "checkpoint 1").restore
+    with pytest.raises(ResumeError, match=r"claims: 'loop' .stateful iterate, a loop over 'numbers', which reads"):
+        resumed(make_job(looping(label="other")), saved, "checkpoint 1")
+    with pytest.raises(ResumeError, match=r"which reads 'more', and the step is now .* which reads 'most': give"):
+        resumed(make_job(looping(reads="most")), saved, "checkpoint 1")
+
+
+def test_a_loop_with_a_numbered_label_is_refused() -> None:
+    def write(p: tg.Pipeline) -> None:
+        numbers = p | "numbers" >> tg.Create([1])
+        for n in (1, 2):
+            numbers | tg.Iterate(lambda numbers: numbers | tg.Map(abs), rounds=n)
+
+    with pytest.raises(ResumeError, match=r"'Iterate.*' at .*test_recovery.*name it"):
+        check_names(make_job(write).plan)
+
+
 def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
     job = make_job(stateful(Count()))
     saved = manifest_of(job)

@@ -11,6 +11,7 @@ from typing import Any
 from tidegate.runners.engine.memory.gauge import SAMPLE, MemoryGauge, mean_size
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 
 class BlockStore:
@@ -67,7 +68,7 @@ class BlockStore:
     def _spill(self) -> None:
         if self._file is None:
             self._file = SpillFile(new_file(self._directory, "round"))
-        self._file.append(pickle.dumps(_columns(block), 5) for block in self._blocks)
+        self._file.append(dumps(_columns(block)) for block in self._blocks)
         self._blocks = []
         self._in_memory = 0
 

@@ -42,7 +42,10 @@ class LoopOperator(Operator):
         self.node = loop.node
         self.context = context
         self._rounds = Rounds(loop, make_graph)
-        self._life = OncePerLoop()
+        self._life = context.life if isinstance(context.life, OncePerLoop) else OncePerLoop()
+        """In a loop within a loop that of the outermost one, which is also the one to end it."""
+        self._stores = len(self.node.inputs) + 2 * len(self.node.variables)
+        """How many stores there are at most: those of the inputs, and of the variables before and after a round."""
         self._inputs = {collection: self._store() for collection in self.node.inputs}
         self._variables: list[BlockStore] | None = None
         """The elements of the loop variables, once the first round has begun."""
@@ -67,7 +70,7 @@ class LoopOperator(Operator):
         return self._paused
 
     def close(self) -> None:
-        self._life.end()
+        self._end_life()
 
     def snapshot(self, keys: Collection[Any] | None = None) -> LoopSnapshot:
         return LoopSnapshot(
@@ -79,6 +82,7 @@ class LoopOperator(Operator):
         )
 
     def restore(self, state: LoopSnapshot) -> None:
+        self._check(state)
         for collection, blocks in state.inputs.items():
             self._inputs[collection].restore(blocks)
         if state.variables is not None:
@@ -86,6 +90,22 @@ class LoopOperator(Operator):
             for store, blocks in zip(self._variables, state.variables, strict=True):
                 store.restore(blocks)
         self._done, self._is_over, self._paused = state.done, state.is_over, state.paused
+
+    def _check(self, state: LoopSnapshot) -> None:
+        """RunError if the snapshot is that of a loop over other collections, whose elements would have no place."""
+        before, now = sorted(state.inputs), sorted(self._inputs)
+        variables = self.node.variables
+        if before != now or (state.variables is not None and len(state.variables) != len(variables)):
+            raise located(
+                RunError(
+                    f"the snapshot is that of a loop with the inputs {', '.join(before)}"
+                    + (f" and {counted(len(state.variables), 'variable')}" if state.variables is not None else "")
+                    + f", and the loop has the inputs {', '.join(now)} and {counted(len(variables), 'variable')} now: "
+                    "change it back, or start from no snapshot"
+                ),
+                self.node.label,
+                self.node.where,
+            )
 
     # -- rounds
 
@@ -172,7 +192,11 @@ class LoopOperator(Operator):
         self._is_over = True
         for store in (*self._inputs.values(), *(self._variables or ())):
             store.clear()
-        self._life.end()
+        self._end_life()
+
+    def _end_life(self) -> None:
+        if self._life is not self.context.life:
+            self._life.end()
 
     def _record(self, number: int, metrics: MetricCells, fed_back: int, seconds: float) -> None:
         """Add a round's metrics to those of the run, and keep them by round as well."""
@@ -200,7 +224,8 @@ class LoopOperator(Operator):
         )
 
     def _store(self) -> BlockStore:
-        return BlockStore(max(1, self.context.memory_budget // 4), lambda: self.context.temp_dir())
+        """A store with its share of a quarter of the memory budget, which is what all stores of the loop have."""
+        return BlockStore(max(1, self.context.memory_budget // (4 * self._stores)), lambda: self.context.temp_dir())
 
 
 _ENDED: Final = object()

@@ -21,6 +21,7 @@ from tidegate.runners.engine.state.keyed_state import Touched
 from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
 from tidegate.sdk.portable.model import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
@@ -344,11 +345,9 @@ class _Queue:
         yield from self.blocks
 
     def spill(self, directory: Callable[[], Path]) -> None:
-        import pickle
-
         if self.file is None:
             self.file = SpillFile(new_file(directory, "waiting"))
-        self.file.append(pickle.dumps(columns, 5) for columns in self.blocks)
+        self.file.append(dumps(columns) for columns in self.blocks)
         self.blocks, self.bytes = [], 0
 
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, TypeAlias
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.portable.async_calls import AsyncCalls
-from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Iterate, Node, ParDo, TestStream, side_inputs
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
@@ -78,6 +78,11 @@ def _state(step: Step) -> str:
             parts.append(f"groups by {step.path}")
         case CombinePerKey(name=name):
             parts.append(f"{step.phase} of {name} by {step.path}")
+        case Iterate() as node:
+            starts = [variable.start for variable in node.variables]
+            named = (f"{each.name}: {each.start!r}" if each.name else repr(each.start) for each in node.variables)
+            read = [repr(collection) for collection in node.inputs if collection not in starts]
+            parts.append(f"a loop over {', '.join(named)}" + (f", which reads {', '.join(read)}" if read else ""))
         case _:
             pass
     return ", ".join(parts)
