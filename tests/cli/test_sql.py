@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
 
+import tidegate as tg
 from tidegate.cli import app
+from tidegate.cli.sql.results import print_rows
 
 BIDS = """item,price,at
 vase,3,2025-01-01T12:01:00Z
@@ -90,3 +96,74 @@ def test_a_statement_that_is_wrong_is_refused(statement: str, message: str) -> N
     result = sql("-e", statement)
     assert result.exit_code == 2
     assert message in result.output
+
+
+TABLES = """
+CREATE TABLE bids (item VARCHAR NOT NULL, price BIGINT NOT NULL) WITH ('path' = 'bids.csv');
+CREATE TABLE some (item VARCHAR NOT NULL, price BIGINT) WITH ('path' = 'out/some', 'format' = 'json');
+"""
+
+
+@pytest.mark.parametrize(
+    ("statements", "message"),
+    [
+        ("CREATE TABLE Some WITH ('path' = 'bids.csv')", "the table Some is created twice"),
+        ("INSERT INTO some SELECT item, price / 2 AS price FROM bids", "the column price is BIGINT in the table and"),
+        ("INSERT INTO some SELECT NULLIF(item, 'x') AS item, price FROM bids", "the column item is NOT NULL in the"),
+        ("INSERT INTO some SELECT price, item FROM bids", "the table has the columns item, price, and the query price"),
+        ("INSERT INTO bids SELECT * FROM bids", "the script reads bids.csv, too, in the same run"),
+        ("INSERT INTO some SELECT * FROM bids; SELECT * FROM some", "the script inserts into out/some, too"),
+    ],
+)
+def test_tables_are_neither_created_twice_nor_given_other_rows_nor_read_while_written(
+    folder: Path, statements: str, message: str
+) -> None:
+    result = sql("-e", TABLES + statements)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert not (folder / "out").exists()
+
+
+def test_the_case_of_a_table_s_name_does_not_matter() -> None:
+    result = sql("-e", TABLES + "INSERT INTO Some SELECT * FROM Bids; SELECT COUNT(*) AS n FROM BIDS")
+    assert (result.exit_code, result.output) == (0, "n\n3\n")
+
+
+def test_flags_may_follow_statements_and_a_file_has_to_be_there() -> None:
+    assert sql("-e", "SELECT COUNT(*) AS n FROM 'bids.csv'", "--runner", "direct").output == "n\n3\n"
+    missing = sql("nowhere.sql")
+    assert (missing.exit_code, "File 'nowhere.sql' does not exist" in missing.output) == (2, True)
+
+
+def test_a_parameter_that_no_statement_has_is_refused() -> None:
+    result = sql(
+        "-e", "SELECT item FROM 'bids.csv'; SELECT :a AS a FROM 'bids.csv'", "--param", "a=1", "--param", "b=2"
+    )
+    assert (result.exit_code, "the statements have no parameter :b" in result.output) == (2, True)
+
+
+def test_piped_statements_end_with_the_input_and_tell_of_failures() -> None:
+    result = sql(input="SELECT COUNT(*) AS n FROM 'bids.csv'\n")
+    assert (result.exit_code, result.output) == (0, "n\n3\n")
+    failed = sql(input="SELECT x FROM 'bids.csv';\nSELECT COUNT(*) AS n FROM 'bids.csv';\n")
+    assert (failed.exit_code, "n\n3\n" in failed.output) == (1, True)
+    again = sql(input=TABLES + "CREATE TABLE some WITH ('path' = 'bids.csv');\nSELECT COUNT(*) AS n FROM some;\n")
+    assert (again.exit_code, again.output) == (0, "n\n3\n")
+
+
+def test_a_terminal_shows_brackets_and_tells_empty_strings_from_null(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Terminal())
+    print_rows(tg.Pipeline() | tg.Create([Named("[red]", ""), Named("x", None)]) | tg.Select("name", "note"))
+    shown = [line for line in cast(Terminal, sys.stdout).getvalue().splitlines() if "red" in line or "x" in line]
+    assert (["[red]" in shown[0], "NULL" in shown[0]], "NULL" in shown[1]) == ([True, False], True)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Named:
+    name: str
+    note: str | None

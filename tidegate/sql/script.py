@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 from tidegate import io
+from tidegate.sdk.data.columns import UNKNOWN, Field
+from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import SqlError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.time import Duration
@@ -39,7 +41,8 @@ _OPTIONS: Final = ("connector", "path", "format", "timezone", "follow")
 class Script:
     """The tables that a script has defined so far, and the results of its queries, in a pipeline.
 
-    A table is read once, when a query first names it; a file may be named instead, as in FROM 'words.parquet'.
+    A table is read once, when a query first names it; a file may be named instead, as in FROM 'words.parquet'. Tables
+    that are there before the script may be created anew. Names of tables don't depend on case.
     """
 
     pipeline: Pipeline
@@ -47,7 +50,10 @@ class Script:
     definitions: dict[str, TableDefinition] = field(default_factory=dict)
     results: list[PCollection[Any]] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
+    used_params: set[str] = field(default_factory=set)
+    _created: set[str] = field(default_factory=set)
     _read: dict[str, PCollection[Any]] = field(default_factory=dict)
+    _read_paths: set[str] = field(default_factory=set)
 
     def add(self, text: str) -> None:
         """Add statements. Raises SqlError or BuildError for those that are wrong."""
@@ -60,8 +66,7 @@ class Script:
         for statement in statements_of(text):
             match statement:
                 case TableDefinition():
-                    check_definition(statement)
-                    self.definitions[statement.name] = statement
+                    self._create(statement)
                 case Insertion():
                     self._insert(statement)
                 case Parsed():
@@ -69,28 +74,41 @@ class Script:
                     label = "Query" if number == 1 else f"Query {number}"
                     self.results.append(self._rows(statement, label))
 
+    def _create(self, definition: TableDefinition) -> None:
+        check_definition(definition)
+        name = definition.name.lower()
+        if name in self._created:
+            message = f"the table {definition.name} is created twice: give one of them another name"
+            raise definition.source.error(message, definition.start)
+        self._created.add(name)
+        earlier = self._definition(name)
+        if earlier is not None:
+            del self.definitions[earlier.name]
+        self.definitions[definition.name] = definition
+
+    def _definition(self, name: str) -> TableDefinition | None:
+        return next((each for each in self.definitions.values() if each.name.lower() == name.lower()), None)
+
     def _insert(self, statement: Insertion) -> None:
         source = statement.query.source
-        definition = self.definitions.get(statement.table)
+        definition = self._definition(statement.table)
         if definition is None:
             known = ", ".join(self.definitions) or "none"
             message = f"INSERT INTO {statement.table}: there is no CREATE TABLE of it; there are {known}"
             raise source.refusal(message, statement.query.tree)
         name = f"Insert into {statement.table}"
         rows = self._rows(statement.query, f"{name}: query")
-        found = rows.schema.names if rows.schema is not None else ()
-        wanted = tuple(column for column, _ in definition.columns)
-        if wanted and found != wanted:
-            message = (
-                f"the table {statement.table} has the columns {', '.join(wanted)}, and the query {', '.join(found)}"
-            )
-            raise source.refusal(message, statement.query.tree)
+        reason = why_not_inserted(definition, rows.schema.fields if rows.schema is not None else ())
         path = definition.options["path"]
+        if path.rstrip("/") in self._read_paths:
+            reason = f"the script reads {path}, too, in the same run: read it in a script of its own"
+        if reason is not None:
+            raise source.refusal(f"INSERT INTO {statement.table}: {reason}", statement.query.tree)
         rows | _WRITERS[format_of(definition)](path, name=name)
         self.written.append(path)
 
     def _rows(self, statement: Parsed, label: str) -> PCollection[Any]:
-        query = Query(statement, self.params, label)
+        query = Query(statement, self.params, self.used_params, label)
         rows: PCollection[Any] = self.pipeline.apply(query, self._tables(statement))
         return rows
 
@@ -98,11 +116,22 @@ class Script:
         """The tables that a statement names, read."""
         names = [each.name for each in statement.tree.find_all(_table_class()) if not each.name.startswith(PREFIX)]
         names += [each.table for each in statement.functions.values()]
-        return {name: rows for name in dict.fromkeys(names) if (rows := self._table(name)) is not None}
+        found: dict[str, PCollection[Any]] = {}
+        for name in dict.fromkeys(names):
+            definition = self._definition(name)
+            own = name if definition is None else definition.name
+            path = own if definition is None else definition.options["path"]
+            if path.rstrip("/") in [each.rstrip("/") for each in self.written]:
+                message = f"the script inserts into {path}, too, in the same run: read it in a script of its own"
+                raise statement.source.refusal(message, statement.tree)
+            rows = self._table(own, definition)
+            if rows is not None:
+                self._read_paths.add(path.rstrip("/"))
+                found[own] = rows
+        return found
 
-    def _table(self, name: str) -> PCollection[Any] | None:
+    def _table(self, name: str, definition: TableDefinition | None) -> PCollection[Any] | None:
         if name not in self._read:
-            definition = self.definitions.get(name)
             suffix = PurePath(name).suffix.lstrip(".").lower()
             kind = _SUFFIXES.get(suffix, suffix)
             if definition is not None:
@@ -121,14 +150,13 @@ def _table_class() -> Any:
 class Query(Sql):
     """A statement of a script, as a step."""
 
-    shares_params: ClassVar[bool] = True
-
-    def __init__(self, statement: Parsed, params: Mapping[str, Any], name: str) -> None:
+    def __init__(self, statement: Parsed, params: Mapping[str, Any], used: set[str], name: str) -> None:
         super().__init__(statement.source.text, params=params, name=name)
         self.statement = statement
+        self.used = used
 
     def expand(self, input: Any) -> Any:
-        return self.rows_of(self.statement, input)
+        return self.rows_of(self.statement, input, self.used)
 
 
 def check_definition(definition: TableDefinition) -> None:
@@ -164,6 +192,22 @@ _TYPES: Final[dict[str, Any]] = {
     "DATE": datetime.date,
     "TIMESTAMP": datetime.datetime,
 }
+
+
+def why_not_inserted(definition: TableDefinition, found: Sequence[Field]) -> str | None:
+    """Why rows of these fields are no rows of a table; None if they are. A table without columns takes all rows."""
+    names = [each.name for each in found]
+    wanted = [name for name, _ in definition.columns]
+    if not wanted:
+        return None
+    if names != wanted:
+        return f"the table has the columns {', '.join(wanted)}, and the query {', '.join(names)}"
+    for (name, type), each in zip(definition.columns, found, strict=True):
+        if each.type not in (column_type(_TYPES[type]), UNKNOWN):
+            return f"the column {name} is {type} in the table and {each.type} in the query: write CAST(… AS {type})"
+        if each.nullable and name in definition.required:
+            return f"the column {name} is NOT NULL in the table and may be NULL in the query: write COALESCE({name}, …)"
+    return None
 
 
 def format_of(definition: TableDefinition) -> str:

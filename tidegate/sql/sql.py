@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from tidegate.sdk.data.schema import schema_of
 from tidegate.sdk.errors import BuildError, shorten
@@ -26,9 +26,6 @@ class Sql(PTransform[Any, PCollection[Any]]):
     expression. `allowed_lateness` (s) is that of windows made in the query. The step is a composite with one step for
     each operator. What the query can't mean here is refused, pointing into its text. Needs the extra `sql`.
     """
-
-    shares_params: ClassVar[bool] = False
-    """Whether parameters may be those of another statement."""
 
     def __init__(
         self,
@@ -65,8 +62,11 @@ class Sql(PTransform[Any, PCollection[Any]]):
 
         return self.rows_of(only_query(self.query), _tables(input))
 
-    def rows_of(self, statement: Any, tables: Mapping[str, PCollection[Any]]) -> Any:
-        """The result of a parsed query over tables."""
+    def rows_of(self, statement: Any, tables: Mapping[str, PCollection[Any]], shared: set[str] | None = None) -> Any:
+        """The result of a parsed query over tables.
+
+        `shared` is of statements that share the parameters: the names of those that the query reads are added to it.
+        """
         from tidegate.sql.planning.context import Context, Late
         from tidegate.sql.planning.queries import PLANNER, planned
         from tidegate.sql.steps.user_functions import checked_functions
@@ -80,11 +80,12 @@ class Sql(PTransform[Any, PCollection[Any]]):
             checked_functions(self.functions),
             PLANNER,
             late=late,
+            used=set() if shared is None else shared,
             allowed_lateness=self.allowed_lateness,
         )
         relation = planned(statement.tree, context)
         unused = [name for name in self.params if name not in context.used]
-        if unused and not self.shares_params:
+        if unused and shared is None:
             raise BuildError(f"the query has no parameter :{unused[0]}")
         rows = result(relation, context)
         if self.late_tag is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command("sql", context_settings={"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]})
-@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", required=False, type=click.Path(path_type=Path))
 @click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF PIPELINES]")
 @click.option("-e", "text", help="Statements, instead of a file.")
 @click.option("--param", "params", multiple=True, metavar="NAME=VALUE", help="The value of :NAME in the statements.")
@@ -40,6 +40,8 @@ def sql(
         flags, file = (str(file), *flags), None
     if file is not None and text is not None:
         raise click.UsageError("give a file, or statements after -e, not both")
+    if file is not None and not file.is_file():
+        raise click.BadParameter(f"File {str(file)!r} does not exist.", param_hint="'[FILE]'")
     values = dict(map(_param, params))
     if file is None and text is None:
         prompt(values, flags)
@@ -66,6 +68,7 @@ def execute(text: str, params: dict[str, Any], flags: Sequence[str], explaining:
     from tidegate.cli.explain import explained
     from tidegate.cli.progress import run_with_progress
     from tidegate.cli.target import Built
+    from tidegate.sdk.errors import SqlError
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.pipeline import Pipeline
     from tidegate.sdk.primitives import Map
@@ -78,6 +81,9 @@ def execute(text: str, params: dict[str, Any], flags: Sequence[str], explaining:
         pipeline = Pipeline(options=options, name="sql")
         made.append(Script(pipeline, params))
         made[0].add(text)
+        unused = [name for name in params if name not in made[0].used_params]
+        if unused:
+            raise SqlError(f"the statements have no parameter :{unused[0]}")
         return pipeline
 
     found = Built("sql", PipelineOptions, "", build)

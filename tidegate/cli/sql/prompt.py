@@ -19,7 +19,10 @@ _WORDS: Final = (
 
 
 def prompt(params: dict[str, Any], flags: Sequence[str]) -> None:
-    """Read statements, each up to its semicolon, and run them; tables that were created stay."""
+    """Read statements, each up to its semicolon, and run them; tables that were created stay.
+
+    Statements that are piped in end with the input, too, and one that fails makes the exit code 1.
+    """
     from tidegate.sdk.errors import TidegateError
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.pipeline import Pipeline
@@ -27,18 +30,22 @@ def prompt(params: dict[str, Any], flags: Sequence[str]) -> None:
 
     options = PipelineOptions.from_args(flags)
     definitions: dict[str, Any] = {}
+    failed = False
     _with_history(lambda: [*_WORDS, *definitions])
     for statement in _statements():
         script = Script(Pipeline(options=options, name="sql"), params, dict(definitions))
         try:
             script.add(statement)
             if script.written:
-                script.pipeline.run()
+                script.pipeline.run().wait_until_finish()
             show_results(script)
         except (TidegateError, click.UsageError) as error:
             click.echo(f"error: {error}", err=True)
+            failed = True
             continue
-        definitions.update(script.definitions)
+        definitions = script.definitions
+    if failed and not sys.stdin.isatty():
+        raise SystemExit(1)
 
 
 def _statements() -> Iterable[str]:
@@ -49,6 +56,8 @@ def _statements() -> Iterable[str]:
         try:
             lines.append(input(("   ...> " if lines else "tidegate> ") if shows_prompt else ""))
         except EOFError:
+            if not shows_prompt and "".join(lines).strip():
+                yield "\n".join(lines)
             return
         except KeyboardInterrupt:
             lines.clear()

@@ -35,11 +35,13 @@ def print_rows(rows: PCollection[Any]) -> None:
         writer.writerows([_plain(value) for value in row] for row in (rows.collect() if len(found) > _SHOWN else found))
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(*names)
+    table = Table(*map(escape, names))
     for row in found[:_SHOWN]:
-        table.add_row(*[_plain(value) or "NULL" for value in row])
+        table.add_row(*[Text("NULL" if value is None else _plain(value)) for value in row])
     if len(found) > _SHOWN:
         table.caption = f"the first {_SHOWN} rows"
     Console().print(table)
