@@ -98,6 +98,35 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT user FROM orders WHERE user NOT LIKE 'x_%' ESCAPE 'x' AND user LIKE '%_x' IS FALSE ORDER BY id LIMIT 1": [
         ("ada",)
     ],
+    "SELECT v + 1 AS w FROM (SELECT NULL AS v FROM users UNION ALL SELECT qty FROM orders) ORDER BY w DESC LIMIT 5": [
+        (8,),
+        (3,),
+        (2,),
+        (2,),
+        (None,),
+    ],
+    "SELECT name, (SELECT COALESCE(SUM(qty), 0) FROM orders WHERE user = name) AS n FROM users ORDER BY name": [
+        ("ada", 9),
+        ("max", 1),
+        ("zoe", 0),
+    ],
+    "SELECT name, (SELECT CASE WHEN MAX(qty) IS NULL THEN -1 ELSE COUNT(*) END FROM orders WHERE user = name) AS n "
+    "FROM users ORDER BY name": [("ada", 2), ("max", 1), ("zoe", -1)],
+    "SELECT name, (SELECT COUNT(*) + MAX(qty) FROM orders WHERE user = name) AS n FROM users ORDER BY name": [
+        ("ada", 9),
+        ("max", 2),
+        ("zoe", None),
+    ],
+    "SELECT user, MAX(qty) AS qty, qty + 1 AS n FROM orders GROUP BY user, qty ORDER BY n": [
+        ("eve", 1, 2),
+        ("max", 1, 2),
+        ("ada", 2, 3),
+        ("ada", 7, 8),
+    ],
+    "SELECT id FROM orders WHERE EXISTS (SELECT 1 FROM users OFFSET 10)": [],
+    "SELECT id FROM orders WHERE EXISTS (SELECT MAX(name) FROM users HAVING COUNT(*) > 5)": [],
+    "SELECT u.* FROM orders JOIN (SELECT name AS user, city FROM users) u USING (user) WHERE id = 1": [("ada", "Bern")],
+    "SELECT 1e0 AS a, -1e0 AS b, 2. AS c FROM users WHERE name = 'ada'": [(1.0, -1.0, 2.0)],
 }
 
 
@@ -136,6 +165,20 @@ def test_a_function_of_the_author_is_called_for_each_row() -> None:
     functions = {"twice": tg.udf(lambda n: n * 2, returns=int)}
     query = "SELECT user, SUM(twice(qty)) AS n FROM orders WHERE twice(qty) > 2 GROUP BY user"
     assert answer(query, functions=functions) == [("ada", 18)]
+
+
+def test_a_function_takes_the_result_of_a_function() -> None:
+    functions = {"twice": tg.udf(lambda n: n * 2, returns=int), "less": tg.udf(lambda n: n - 1, returns=int)}
+    query = "SELECT less(twice(twice(qty)) + less(id)) AS n FROM orders WHERE id = 3"
+    assert answer(query, functions=functions) == [(29,)]
+
+
+def test_a_column_of_nulls_has_the_type_of_the_other_query() -> None:
+    for query in (
+        "SELECT NULL AS v FROM users UNION ALL SELECT qty FROM orders",
+        "SELECT qty AS v FROM orders UNION ALL SELECT NULL FROM users",
+    ):
+        assert str(schema_of((shop() | tg.Sql(query)).element_type)) == "v bigint"
 
 
 def test_a_query_used_as_a_value_fails_the_run_if_it_has_two_rows() -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 from tidegate.sdk.data.columns import BOOLEAN, TIMESTAMP, VOID, Field, Schema
 from tidegate.sdk.data.schema import schema_of
 from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.relational.binding import Input, bound, is_aggregate
-from tidegate.sdk.relational.expressions import Call, Column, Tree, walk
+from tidegate.sdk.relational.expressions import Call, Column, Tree, mapped, walk
 from tidegate.sdk.windowing.assigners import FixedWindows, SlidingWindows
 from tidegate.sql.planning.body import Body, Item
 from tidegate.sql.planning.context import Context, check_bounded, field_name
 from tidegate.sql.planning.scope import Scope, fields_of
-from tidegate.sql.planning.sorting import Ordering
+from tidegate.sql.planning.sorting import Ordering, numbered
 from tidegate.sql.planning.subquery_joins import attached
 from tidegate.sql.steps.relation import Named, Relation
 from tidegate.sql.steps.rows import filtered, grouped, has_just, in_global_window, materialised, projected
@@ -56,10 +56,6 @@ def aggregated(plan: Aggregation, rows: Callable[[dict[str, None]], Relation]) -
     """The rows of the groups, with the columns of the SELECT. `rows` gives the rows to group, with certain fields."""
     body = plan.body
     node, context, scope = body.node, body.context, body.scope
-    for each in _group(node, context):
-        meant = _meant(each, plan, context)
-        scope.tree(meant)  # checks it
-        plan.keys[field_name(_named(each, plan, scope), plan.keys)] = tree_of(meant, scope)
     having_node = node.args.get("having")
     having = None if having_node is None else tree_of(read(having_node, "Having", "this", context.source).this, scope)
     order = []
@@ -70,6 +66,11 @@ def aggregated(plan: Aggregation, rows: Callable[[dict[str, None]], Relation]) -
         else:
             order.append(replace(each, tree=tree_of(each.node, scope)))
     plan.order = order
+    for each in _group(node, context):
+        meant = _meant(each, plan, context)
+        scope.tree(meant)  # checks it
+        taken = [*plan.keys, *(other.field for other in scope.scalars)]
+        plan.keys[field_name(_named(each, plan, scope), taken)] = tree_of(meant, scope)
     outputs = [item.value for item in plan.items] + ([] if having is None else [having])
     outputs += [each.tree for each in order if each.tree is not None]
     _name_calls(plan, outputs, scope)
@@ -94,10 +95,8 @@ def _group(node: Any, context: Context) -> list[Any]:
 
 def _meant(node: Any, plan: Aggregation, context: Context) -> Any:
     """The expression that an element of GROUP BY means: a number is a column of SELECT, and so may be a name."""
-    if type(node).__name__ == "Literal" and not node.args.get("is_string"):
-        at = int(node.this) - 1
-        if not 0 <= at < len(plan.items):
-            raise context.refusal(f"GROUP BY {node.this}: SELECT has {len(plan.items)} columns", node)
+    at = numbered(node, "GROUP BY", len(plan.items), context.source)
+    if at is not None:
         return plan.items[at].node
     if type(node).__name__ == "Column" and not node.table and plan.body.scope.named(node) is None:
         for item in plan.items:
@@ -210,11 +209,12 @@ def _outputs(
     plan: Aggregation, relation: Relation, having: Tree | None, having_node: Any, context: Context, scalars: Any
 ) -> Relation:
     """HAVING, and the columns of SELECT and ORDER BY over keys and aggregates."""
-    replacements = {tree: Column(name) for name, tree in plan.keys.items()}
-    replacements |= {call: Column(name) for name, call in plan.calls.items()}
+    # Keys and aggregates may have the names of columns that aren't grouped, so they are marked until these are refused.
+    marked = {f"{_GROUPED}{name}": name for name in (*plan.keys, *plan.calls)}
+    replacements = {tree: Column(f"{_GROUPED}{name}") for name, tree in (*plan.keys.items(), *plan.calls.items())}
     virtual = tuple(Field(each.field, TIMESTAMP, False) for each in relation.columns if each.virtual)
     input = Input(Schema((*_fields(relation.rows), *virtual)))
-    known = {*plan.keys, *plan.calls, *(each.field for each in scalars)}
+    known = {*marked, *(each.field for each in scalars)}
 
     def over_groups(tree: Tree, node: Any) -> Tree:
         made = substituted(tree, replacements)
@@ -225,6 +225,7 @@ def _outputs(
                     "GROUP BY",
                     _column_of(node, name, plan),
                 )
+        made = mapped(made, lambda each: Column(marked[each.name]) if _is_marked(each) else None)
         try:
             return bound(made, input)
         except BuildError as error:
@@ -248,6 +249,13 @@ def _outputs(
     if has_just(relation, columns):
         return replace(relation, columns=named)
     return replace(relation, rows=projected(relation.rows, columns, context.labels("Select")), columns=named)
+
+
+_GROUPED: Final = "grouped."
+
+
+def _is_marked(tree: Tree) -> TypeGuard[Column]:
+    return isinstance(tree, Column) and tree.name.startswith(_GROUPED)
 
 
 def _role(tree: Tree, roles: Any) -> Any:

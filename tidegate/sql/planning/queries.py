@@ -8,6 +8,7 @@ from typing import Any, Final
 from tidegate.sdk.data.columns import BIGINT, VOID, Schema
 from tidegate.sdk.data.row import Row
 from tidegate.sdk.data.schema import with_schema
+from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.primitives import Flatten
 from tidegate.sdk.relational.expressions import Call, Cast, Column, Literal, Tree
 from tidegate.sdk.relational.operations import IMPLICIT
@@ -25,6 +26,15 @@ _SET_OPERATIONS: Final = ("Union", "Intersect", "Except")
 
 def planned(node: Any, context: Context, outer: Scope | None = None) -> Relation:
     """The relation of a query; `outer` is the scope of the query around a subquery. Raises SqlError."""
+    try:
+        return _planned(node, context, outer)
+    except SqlError:
+        raise
+    except BuildError as error:  # of a step of the query, which knows no place in the text
+        raise context.refusal(str(error).partition("\n")[0], node) from None
+
+
+def _planned(node: Any, context: Context, outer: Scope | None) -> Relation:
     match type(node).__name__:
         case "Select":
             return selected(node, context, outer)
@@ -74,10 +84,10 @@ def _aligned(one: Relation, two: Relation, node: Any, context: Context) -> tuple
         assert b is not None
         first: Tree = Column(left.field)
         second: Tree = Column(right.field)
-        if a.type != b.type and VOID not in (a.type, b.type):
-            if (str(a.type), str(b.type)) in IMPLICIT:
+        if a.type != b.type:
+            if a.type == VOID or (str(a.type), str(b.type)) in IMPLICIT:
                 first = Cast(first, b.type)
-            elif (str(b.type), str(a.type)) in IMPLICIT:
+            elif b.type == VOID or (str(b.type), str(a.type)) in IMPLICIT:
                 second = Cast(second, a.type)
             else:
                 message = f"the column {left.name} is of type {a.type} in one query, and of type {b.type} in the other"

@@ -78,7 +78,16 @@ class Scope:
         return Column(scalar.field)
 
     def call(self, node: Any, name: str, arguments: tuple[Tree, ...]) -> Tree:
-        """The value of one of the author's functions."""
+        """The value of one of the author's functions, which is called before values of subqueries are known."""
+        later = {each.field for each in self.scalars}
+        for each in arguments:
+            if any(map(is_aggregate, walk(each))) or outer_fields(each) or later & fields_of([each]).keys():
+                message = f"{name} is called for each row of the tables, so it takes no aggregate, no subquery and no "
+                raise self.source.refusal(f"{message}column of an outer query: compute that in FROM (SELECT …)", node)
+            try:
+                bound(each, self.input)
+            except BuildError as error:
+                raise self.source.refusal(_in_sql(str(error)), node) from None
         return self.user_function(self, node, name, arguments)
 
     def type_of(self, tree: Tree) -> ColumnType:

@@ -133,6 +133,8 @@ def _add_on(body: Body, number: int, source: Any) -> None:
         if len(body.scope.scalars) > scalars or any(map(outer_fields, trees)) or _is_late_any(body, trees):
             message = "ON takes conditions on the joined tables: write subqueries and functions in WHERE"
             raise body.context.refusal(message, source.on)
+    elif source.kind != "inner" and not source.using:
+        raise body.context.refusal(f"a {source.kind.upper()} JOIN needs ON or USING", source.node)
     for name in source.using:
         trees.append(_using(body, number, name))
     if source.kind == "inner" and number >= last_that_pads_all(body.sources):
@@ -197,7 +199,14 @@ def _starred(body: Body, node: Any) -> list[Named]:
     star = node if type(node).__name__ == "Star" else node.this
     read(star, "Star", "", body.context.source)
     table = "" if star is node else node.table.lower()
-    found = [each for each in body.scope.columns if not each.hidden and (not table or each.table.lower() == table)]
+    found = [each for each in body.scope.columns if not each.hidden]
+    if table:  # with its columns of USING, which * leaves out
+        own = [(source, each) for source in body.sources for each in source.relation.columns]
+        found = [
+            replace(each, field=source.fields[each.field])
+            for source, each in own
+            if not each.hidden and each.table.lower() == table
+        ]
     if not found:
         raise body.context.refusal(f"{shown(node)}: there is no table {node.table}", node)
     return found

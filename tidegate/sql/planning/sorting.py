@@ -32,15 +32,24 @@ class Ordering:
 
     def output(self, names: Sequence[str], source: SqlText) -> int | None:
         """Which column of SELECT it names, by name or number; None if it is another expression."""
-        if type(self.node).__name__ == "Literal" and not self.node.args.get("is_string"):
-            at = int(self.node.this) - 1
-            if not 0 <= at < len(names):
-                raise source.refusal(f"ORDER BY {self.node.this}: SELECT has {len(names)} columns", self.node)
+        at = numbered(self.node, "ORDER BY", len(names), source)
+        if at is not None:
             return at
         if type(self.node).__name__ != "Column" or self.node.table:
             return None
         found = [k for k, name in enumerate(names) if name.lower() == self.node.name.lower()]
         return found[0] if len(found) == 1 else None
+
+
+def numbered(node: Any, clause: str, count: int, source: SqlText) -> int | None:
+    """Which of `count` columns of SELECT a number in a clause stands for, from 0; None for what is no number."""
+    if type(node).__name__ != "Literal" or node.args.get("is_string"):
+        return None
+    text = str(node.this)
+    at = int(text) - 1 if text.isdecimal() else -1
+    if not 0 <= at < count:
+        raise source.refusal(f"{clause} {text}: SELECT has {count} columns, numbered from 1", node)
+    return at
 
 
 def orderings(node: Any, context: Context) -> list[Ordering]:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from tidegate.sdk.data.columns import BIGINT, Field
+from tidegate.sdk.errors import BuildError
 from tidegate.sdk.primitives import Map
-from tidegate.sdk.relational.binding import is_aggregate
-from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, walk
+from tidegate.sdk.relational.binding import bound_aggregate, is_aggregate
+from tidegate.sdk.relational.expressions import Call, Cast, Column, Literal, Tree, column_names, mapped
 from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.relations import JoinKind as Kind
 from tidegate.sql.planning.aggregating import Aggregation, aggregated, is_aggregated
-from tidegate.sql.planning.body import Item
+from tidegate.sql.planning.body import Body, Item
 from tidegate.sql.planning.context import Context, field_name
 from tidegate.sql.planning.scope import OUTER, Scope, fields_of
 from tidegate.sql.planning.selecting import body_of, finished, items_of, joined_rows
@@ -55,20 +57,41 @@ def _query_of(node: Any, context: Context) -> Any:
 
 def _exists(node: Any, kind: Kind, context: Context, scope: Scope) -> Existence:
     query = _query_of(node.this, context)
-    if type(query).__name__ != "Select" or query.args.get("limit") or query.args.get("group"):
-        return Existence(node, kind, context.planner.plan(query, context, scope), ())
+    if type(query).__name__ != "Select":
+        return Existence(node, kind, _bounded(context.planner.plan(query, context, None), node, context), ())
     body = body_of(query, context, scope)
-    if any(type(each).__name__ != "Star" for each in query.expressions) and is_aggregated(query, items_of(body)):
+    items = items_of(body)
+    if is_aggregated(query, items) and not query.args.get("group") and not query.args.get("having"):
         raise context.refusal("an aggregate without GROUP BY always has a row, so EXISTS is always true", node)
+    if not body.correlated:
+        return Existence(node, kind, _bounded(finished(body, items), node, context), ())
+    if is_aggregated(query, items):
+        raise context.refusal("a subquery that depends on the query around it can't be grouped here", node)
+    _check_uncut(query, context)
+    for item in items:
+        if item.column is None:
+            body.scope.tree(item.node)
     keys, rest = _correlation(body.correlated)
     inner = [name for tree in body.correlated for name in fields_of([tree]) if not name.startswith(OUTER)]
     relation = joined_rows(body, dict.fromkeys(inner))
     return Existence(node, kind, _bounded(relation, node, context), keys, rest)
 
 
+def _check_uncut(query: Any, context: Context) -> None:
+    """Raise SqlError for a part of a correlated subquery that would choose among its rows for each outer row."""
+    for part in ("limit", "offset", "order"):
+        if (clause := query.args.get(part)) is not None:
+            message = f"{clause.key.upper()} is not supported in a subquery that depends on the query around it"
+            raise context.refusal(message, clause)
+    if (given := query.args.get("distinct")) is not None:
+        read(given, "Distinct", "", context.source)
+
+
 def _in(node: Any, kind: Kind, context: Context, scope: Scope) -> Existence:
     query = _query_of(node.args["query"], context)
     left = scope.tree(node.this)
+    if fields_of([left]) & dict.fromkeys(each.field for each in scope.scalars).keys():
+        raise context.refusal("a query used as a value can't stand before IN (SELECT …): join it in FROM", node)
     if type(query).__name__ != "Select":
         relation = context.planner.plan(query, context, None)
         return _membership(node, kind, left, relation, context)
@@ -76,9 +99,12 @@ def _in(node: Any, kind: Kind, context: Context, scope: Scope) -> Existence:
     items = items_of(body)
     if not body.correlated:
         return _membership(node, kind, left, finished(body, items), context)
-    if is_aggregated(query, items) or query.args.get("limit") or len(items) != 1:
-        message = "a subquery that depends on the query around it can't be grouped or cut here: write EXISTS"
+    if is_aggregated(query, items) or len(items) != 1:
+        message = (
+            "a subquery that depends on the query around it has one column and can't be grouped here: write EXISTS"
+        )
         raise context.refusal(message, node)
+    _check_uncut(query, context)
     value = body.scope.tree(items[0].node)
     keys, rest = _correlation(body.correlated)
     if kind == "anti" and (left.nullable or value.nullable):
@@ -190,15 +216,13 @@ def _correlated(body: Any, items: Any, field: str, node: Any, context: Context) 
     if not is_aggregated(query, items) or query.args.get("group") or query.args.get("having") or len(items) != 1:
         message = "a query used as a value that depends on the query around it has one column, an aggregate"
         raise context.refusal(message, node)
+    _check_uncut(query, context)
     if rest:
         message = "a query used as a value is connected with the query around it by equalities only"
         raise context.refusal(message, node)
     value = items[0]
     value.tree = tree_of(value.node, body.scope)
-    counts = [each for each in walk(value.tree) if is_aggregate(each) and getattr(each, "operation", "") in _COUNTS]
-    if counts and value.tree not in counts:
-        message = "here COUNT is the whole value of the subquery, since it is 0, not NULL, where there are no rows"
-        raise context.refusal(message, node)
+    if_none = _value_of_no_rows(body, value)
     every = [value]
     plan = Aggregation(body, every, [])
     for number, (_, inner) in enumerate(keys):
@@ -209,8 +233,49 @@ def _correlated(body: Any, items: Any, field: str, node: Any, context: Context) 
     known = relation.schema.field(value.field)
     assert known is not None
     pairs = tuple((outer, name) for (outer, _), name in zip(keys, plan.keys))
-    if_none = Literal(0, BIGINT) if counts else None
     return Scalar(relation, value.field, Field(field, known.type, True), pairs, if_none)
 
 
-_COUNTS = ("count", "count_distinct")
+def _value_of_no_rows(body: Body, value: Item) -> Tree | None:
+    """What an expression over aggregates gives for no rows; None if it is NULL. Raises SqlError if it isn't known.
+
+    The value takes the place of a missing row by COALESCE, so it is refused where an existing row may have NULL.
+    """
+    inner = {each.field: Column(each.field, each.type.type, each.type.nullable) for each in body.scope.scalars}
+    try:
+        tree = bound_aggregate(value.value, body.scope.input, inner)
+    except BuildError as error:
+        raise body.context.refusal(str(error), value.node) from None
+    if _is_null_of_no_rows(tree):
+        return None
+    made = mapped(tree, _aggregate_of_no_rows)
+    if tree.nullable or column_names(made):
+        message = (
+            f"{shown(value.node)} may be NULL, and is another value where the subquery has no rows: write COALESCE"
+        )
+        raise body.context.refusal(f"{message}(…, value) around it", value.node)
+    return made
+
+
+def _is_null_of_no_rows(tree: Tree) -> bool:
+    """Whether an expression over aggregates is certainly NULL if they have no rows."""
+    match tree:
+        case Call(operation=operation) if is_aggregate(tree):
+            return operation not in _COUNTS
+        case Call(operation=operation, arguments=arguments):
+            return OPERATIONS[operation].nulls == "strict" and any(map(_is_null_of_no_rows, arguments))
+        case Cast(operand=operand):
+            return _is_null_of_no_rows(operand)
+        case _:
+            return False
+
+
+def _aggregate_of_no_rows(tree: Tree) -> Tree | None:
+    match tree:
+        case Call(operation=operation, type=type) if is_aggregate(tree):
+            return Literal(0, BIGINT) if operation in _COUNTS else Literal(None, type)
+        case _:
+            return None
+
+
+_COUNTS: Final = ("count", "count_distinct")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from tidegate.sdk.data.columns import ColumnType, Field, Schema
@@ -13,7 +14,7 @@ from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
 from tidegate.sdk.relational.binding import Input, bound
-from tidegate.sdk.relational.expressions import Column, Tree
+from tidegate.sdk.relational.expressions import Column, Tree, column_names
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 
 
@@ -46,7 +47,20 @@ class Computed:
 
 
 def with_results(rows: PCollection[Any], calls: Sequence[Computed], label: str) -> PCollection[Any]:
-    """The rows with the results of calls as further fields."""
+    """The rows with the results of calls as further fields. A call may take the results of those before it."""
+    ready = list(takewhile(lambda call: not _reads(call, calls), calls))
+    later = calls[len(ready) :]
+    made = _with_results(rows, ready, label)
+    return with_results(made, later, f"{label} then {', '.join(each.field for each in later)}") if later else made
+
+
+def _reads(call: Computed, others: Sequence[Computed]) -> bool:
+    """Whether a call takes the result of another one."""
+    names = {name for tree in call.arguments for name in column_names(tree)}
+    return any(each.field in names for each in others)
+
+
+def _with_results(rows: PCollection[Any], calls: Sequence[Computed], label: str) -> PCollection[Any]:
     element = rows.element_type
     known = schema_of(element)
     old = () if known is None else known.fields

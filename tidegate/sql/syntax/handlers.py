@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -40,9 +41,14 @@ reads = HANDLERS.reads
 
 def tree_of(node: Any, names: Names) -> Tree:
     """The tree of a node, without types. Raises SqlError for what isn't supported."""
-    exact = exact_number(node)
+    try:
+        exact = exact_number(node)
+    except decimal.DecimalException:
+        raise names.source.refusal(f"{shown(node)} is no number that can be computed exactly", node) from None
     if exact is not None:
-        return Literal(float(exact), DOUBLE)
+        if not math.isfinite(value := float(exact)):
+            raise names.source.refusal(f"{shown(node)} is too large for a double", node)
+        return Literal(value, DOUBLE)
     function = HANDLERS.function(node, names.source)
     if function is None:
         raise names.source.refusal(f"{shown(node)} is not supported ({type(node).__name__}){_advice(node)}", node)
@@ -79,7 +85,10 @@ def exact_number(node: Any) -> decimal.Decimal | None:
 def number_of(node: Any) -> decimal.Decimal | None:
     match type(node).__name__:
         case "Literal" if not node.args.get("is_string"):
-            return decimal.Decimal(str(node.this))
+            text = str(node.this)
+            found = decimal.Decimal(text)
+            is_double = not text.isdecimal()  # as 1e0 and 1. are
+            return found * decimal.Decimal("1.0") if is_double and found.as_tuple().exponent == 0 else found
         case "Paren":
             return number_of(node.this)
         case "Neg":

@@ -29,8 +29,12 @@ def _paren(node: Any, names: Names) -> Tree:
 def _literal(node: Any, names: Names) -> Tree:
     if node.args.get("is_string"):
         return Literal(str(node.this), STRING)
+    return _integer(int(node.this), node, names)
+
+
+def _integer(value: int, node: Any, names: Names) -> Tree:
     try:
-        return literal(int(node.this))
+        return literal(value)
     except BuildError as error:
         raise names.source.refusal(str(error), node) from None
 
@@ -101,7 +105,7 @@ def _sum(node: Any, names: Names) -> Tree:
 def _negation(node: Any, names: Names) -> Tree:
     number = number_of(node.this)
     if number is not None:
-        return literal(-int(number))
+        return _integer(-int(number), node, names)
     return call("negate", tree_of(node.this, names))
 
 

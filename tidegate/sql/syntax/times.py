@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Any, Final
 
 from tidegate.sdk.data.columns import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, ColumnType
@@ -55,10 +56,10 @@ def _instant(text: str, type: ColumnType, node: Any, names: Names) -> Literal:
         if type == DATE:
             return Literal(datetime.date.fromisoformat(text.strip()), DATE)
         found = datetime.datetime.fromisoformat(text.strip())
-    except ValueError as error:
+        aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+        return Literal(aware.astimezone(datetime.UTC), TIMESTAMP)
+    except (ValueError, OverflowError) as error:
         raise names.source.refusal(f"{text!r} is no {type}: {error}", node) from None
-    aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
-    return Literal(aware.astimezone(datetime.UTC), TIMESTAMP)
 
 
 def is_interval(node: Any) -> bool:
@@ -71,7 +72,10 @@ def _interval(node: Any, names: Names) -> Tree:
     if unit not in UNITS:
         message = f"{shown(node)}: months and years differ in length, so they can only be added to a date"
         raise names.source.refusal(message, node)
-    return Literal(datetime.timedelta(microseconds=round(number * UNITS[unit])), INTERVAL)
+    try:
+        return Literal(datetime.timedelta(microseconds=round(number * UNITS[unit])), INTERVAL)
+    except OverflowError:
+        raise names.source.refusal(f"{shown(node)} is too long", node) from None
 
 
 _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
@@ -89,7 +93,7 @@ def _amount(node: Any, names: Names) -> tuple[float, str]:
             number = float(str(value.value)) if isinstance(value, Literal) else float("nan")
         except ValueError:
             number = float("nan")
-    if number != number or unit not in (*UNITS, *_MONTHS):
+    if not math.isfinite(number) or unit not in (*UNITS, *_MONTHS):
         raise names.source.refusal(f"{shown(node)} is no interval: write INTERVAL '10' MINUTES", node)
     return number, unit
 
@@ -104,7 +108,11 @@ def shifted(value: Tree, interval: Any, sign: int, names: Names) -> Tree:
         if count != int(count):
             raise names.source.refusal(f"{shown(interval)} is no whole number", interval)
         if isinstance(value, Literal) and isinstance(value.value, datetime.date):
-            return _moved(value, int(count), unit in _MONTHS)
+            try:
+                return _moved(value, int(count), unit in _MONTHS)
+            except (ValueError, OverflowError):
+                message = f"{shown(interval)} moves {value.value} out of the years 1 to 9999"
+                raise names.source.refusal(message, interval) from None
         return call("add_months" if unit in _MONTHS else "add_days", value, Literal(int(count), BIGINT))
     return call("add" if sign > 0 else "subtract", value, tree_of(interval, names))
 
