@@ -24,13 +24,12 @@ def is_row_number(node: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A ROW_NUMBER: `partition` and `order` over the joined rows. With `limit`, rows of higher numbers are dropped."""
+    """A ROW_NUMBER: `partition` and `order` over the joined rows."""
 
     node: Any
     context: Context
     partition: tuple[Tree, ...]
     order: tuple[Ordering, ...]
-    limit: int | None = None
 
     @property
     def trees(self) -> list[Tree]:
@@ -56,7 +55,7 @@ class Ranking:
         keys = tuple(tree for tree in self.partition if not (isinstance(tree, Column) and tree.name in bounds))
         return replace(
             relation,
-            rows=numbered(relation, keys, self.order, field, self.limit, context.labels("RowNumber")),
+            rows=numbered(relation, keys, self.order, field, context.labels("RowNumber")),
             columns=(*relation.columns, Named("", field, field)),
             times=frozenset(),
         )
@@ -73,12 +72,10 @@ def ranked(node: Any, context: Context, scope: Scope) -> Ranking:
     return Ranking(node, context, partition, tuple(replace(each, tree=scope.tree(each.node)) for each in order))
 
 
-def numbered(
-    relation: Relation, keys: Sequence[Tree], order: Sequence[Ordering], field: str, limit: int | None, label: str
-) -> Any:
+def numbered(relation: Relation, keys: Sequence[Tree], order: Sequence[Ordering], field: str, label: str) -> Any:
     """The rows with their numbers, by partitions."""
     by = tuple(Order(each.tree, each.descending, each.nulls_first) for each in order if each.tree is not None)
-    rank = Rank(by, EVERY if limit is None else limit, tuple(keys), field)
+    rank = Rank(by, EVERY, tuple(keys), field)
     return relation.rows | Relate(rank, name=label)
 
 
