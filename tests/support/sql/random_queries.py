@@ -51,7 +51,12 @@ class Grammar:
         if kind == ",":
             return numbers, "a, b"
         more = self.pick("", " AND a.v < b.w", " AND b.w > 1", " AND a.v IS NOT NULL")
-        return numbers, f"a {kind} b ON a.k = b.k{more}"
+        joined = f"a {kind} b ON a.k = b.k{more}"
+        if self.random.random() < 0.6:
+            return numbers, joined
+        third = self.pick("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        on = self.pick("a.k = d.k", "b.k = d.k", "b.w = d.v", "a.v = d.v AND d.k > 1")
+        return [*numbers, "d.k", "d.v"], f"{joined} {third} a AS d ON {on}"
 
     def number(self, columns: list[str], depth: int = 0) -> str:
         if depth > 1 or self.random.random() < 0.5:
