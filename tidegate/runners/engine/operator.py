@@ -128,7 +128,8 @@ class Operator:
     def on_idle(self) -> None:
         """The step's inputs have become idle, so that from now on the watermark downstream may be ahead of this step's.
 
-        Also called after `restore`, since it may have been ahead before. A bundle has ended.
+        That stays so when elements follow. Therefore, this is also called after `restore` if it was before. A bundle
+        has ended.
         """
 
     def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:

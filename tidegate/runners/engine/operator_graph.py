@@ -51,6 +51,8 @@ class _Node:
         self.side_watermarks: dict[str, int] = {}
         self.ended = False
         self.idle = False
+        self.was_idle = False
+        """Whether the inputs have ever been idle: then the watermark downstream may be ahead."""
         self.min_watermark = MinWatermark()
 
     @property
@@ -65,6 +67,7 @@ class _Node:
     def note_idle(self, *, idle: bool) -> None:
         """Tell the operator if the inputs have become idle."""
         if idle and not self.idle:
+            self.was_idle = True
             self.operator.on_idle()
         self.idle = idle
 
@@ -284,8 +287,8 @@ class Graph:
                 node.operator.restore(states[node.name])
 
     def step_statuses(self) -> dict[str, CollectionStatus]:
-        """The input watermark of every step and whether the step has ended, by `state_name`."""
-        return {node.name: CollectionStatus(node.watermark, ended=node.ended) for node in self._nodes.values()}
+        """The input watermark of every step, and whether the step has ever been idle and has ended, by `state_name`."""
+        return {node.name: CollectionStatus(node.watermark, node.was_idle, node.ended) for node in self._nodes.values()}
 
     def resume(self, statuses: Mapping[str, CollectionStatus]) -> None:
         """Restore what `step_statuses` returned: elements that were late before the snapshot stay late.
@@ -296,7 +299,8 @@ class Graph:
             status = statuses.get(node.name, CollectionStatus())
             node.watermark = node.min_watermark.watermark = status.watermark
             node.ended = status.ended
-            node.note_idle(idle=True)
+            # A step that has no status in this task begins with the lowest watermark, too.
+            node.note_idle(idle=status.idle or node.name not in statuses)
             self._mark_dirty(node)
             self._update_outputs(node, idle=False)
 

@@ -88,10 +88,13 @@ def _redistributed(
 
 
 def _merged(standings: Sequence[Mapping[str, CollectionStatus]]) -> dict[str, CollectionStatus]:
-    """The status of each input over all former tasks: the lowest watermark, and ended only if it had ended in all."""
+    """The status of each step over all former tasks: the lowest watermark, idle if it had been in any, and ended only
+    if it had ended in all."""
     names = dict.fromkeys(name for part in standings for name in part)
     merged = {}
     for name in names:
         statuses = [part[name] for part in standings if name in part]
-        merged[name] = CollectionStatus(min(s.watermark for s in statuses), ended=all(s.ended for s in statuses))
+        merged[name] = CollectionStatus(
+            min(s.watermark for s in statuses), any(s.idle for s in statuses), all(s.ended for s in statuses)
+        )
     return merged
