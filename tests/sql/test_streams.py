@@ -247,3 +247,15 @@ def test_a_bounded_table_is_put_into_windows_by_any_of_its_times() -> None:
     rows = [Bid("vase", 3, tg.Timestamp(1)), Bid("vase", 4, tg.Timestamp(9))]
     tables = {"bids": pipeline | "a" >> tg.Create(rows), "others": pipeline | "b" >> tg.Create(rows[1:])}
     assert [tuple(row) for row in (tables | tg.Sql(next(iter(EARLIER)))).collect()] == [(1,), (1,)]
+
+
+def test_a_chain_of_outer_joins_equates_windows_with_those_of_a_table_that_is_not_padded() -> None:
+    query = f"""
+        SELECT a.price AS one, c.price AS three FROM {TEN} a
+        LEFT JOIN {TEN} b ON a.item = b.item AND a.window_start = b.window_start AND a.window_end = b.window_end
+            AND b.price > 7
+        LEFT JOIN {TEN} c ON b.item = c.item AND {{0}}.window_start = c.window_start AND {{0}}.window_end = c.window_end
+            AND c.price < 4"""
+    assert sorted(answer(query.format("a"), *EVENTS), key=str) == [(1, None), (3, 3), (4, None), (5, None), (8, 3)]
+    with pytest.raises(tg.SqlError, match="l being one that no outer join pads with NULLs"):
+        answer(query.format("b"), *EVENTS)
