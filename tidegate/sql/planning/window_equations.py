@@ -48,7 +48,7 @@ def settle_windows(
         if not relation.rows.is_bounded:
             raise context.refusal(
                 "this join of windows would have to update its results: add ON l.window_start = r.window_start AND "
-                "l.window_end = r.window_end, for all tables in windows, l being one that no outer join pads with NULLs",
+                "l.window_end = r.window_end, for all such tables, l being one that no outer join pads with NULLs",
                 sources[k].node,
             )
         if relation.windows == "session":
