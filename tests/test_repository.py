@@ -53,6 +53,19 @@ def test_importing_tidegate_loads_no_slow_part_of_the_standard_library() -> None
     assert loaded.isdisjoint(SLOW_TO_IMPORT), sorted(loaded.intersection(SLOW_TO_IMPORT))
 
 
+def test_a_run_loads_no_parts_of_the_engine_that_its_pipeline_does_not_use() -> None:
+    script = """
+import sys
+import tidegate as tg
+with tg.Pipeline(options=["--runner", "direct"]) as p:
+    p | tg.Create([1]) | tg.Map(lambda x: (x, x)) | tg.CombinePerKey(sum) | tg.Map(str)
+print(*sys.modules)
+"""
+    loaded = set(run_python(script).split())
+    assert "tidegate.runners.direct.execute" in loaded
+    assert loaded.isdisjoint({"asyncio", "tidegate.runners.planner.relational.lower", "tidegate.sdk.relational.steps"})
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
 def test_importing_tidegate_takes_less_than_40_megabytes() -> None:
     status = run_python("import tidegate; print(open('/proc/self/status').read())")

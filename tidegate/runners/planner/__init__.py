@@ -8,10 +8,9 @@ from dataclasses import replace
 from tidegate.runners.plan import Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps
-from tidegate.runners.planner.relational.lower import lower
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
-from tidegate.sdk.portable.model import Iterate, Pipeline
+from tidegate.sdk.portable.model import Iterate, Pipeline, Relate
 
 __all__ = ["Traits", "plan", "validate"]
 
@@ -24,8 +23,16 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
-    live = with_inputs_of_steps(lower(unrolled(live)))
+    live = with_inputs_of_steps(_lowered(unrolled(live)))
     return replace(cut(live, traits, dropped, results), loops=tuple(_loops(live, traits)))
+
+
+def _lowered(pipeline: Pipeline) -> Pipeline:
+    if not any(isinstance(node, Relate) for node in pipeline.nodes):
+        return pipeline
+    from tidegate.runners.planner.relational.lower import lower  # half the import time of the planner
+
+    return lower(pipeline)
 
 
 def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:

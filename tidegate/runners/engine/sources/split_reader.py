@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly, rethrow, user_error
-from tidegate.runners.engine.sources.async_reader import AsyncReaderAdapter
 from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.time.clock import Clock
@@ -18,6 +17,9 @@ from tidegate.sdk.data.timestamps import element_column, element_micros
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.time import MIN_MICROS, SECOND, clamp
+
+if TYPE_CHECKING:
+    from tidegate.runners.engine.sources.async_reader import AsyncReaderAdapter
 
 WATERMARKED: Final = "watermarked_readers"
 """Counts the readers of a live source, one in each task, that have read elements and advanced their watermark."""
@@ -51,6 +53,8 @@ class SplitReader:
             step.source.reader, split, position, step=step.label, where=step.where, method="reader"
         )
         if isinstance(reader, AsyncReader):
+            from tidegate.runners.engine.sources.async_reader import AsyncReaderAdapter  # imports asyncio
+
             reader = self._async = AsyncReaderAdapter(reader, position, wake)
         self._reader: Reader[Any] = reader
         self._reader.now = clock.now

@@ -50,8 +50,6 @@ _IN_WINDOW: Final = (Param("element"), Param("window"))
 
 def lower(pipeline: Pipeline) -> Pipeline:
     """The pipeline without `Relate` nodes."""
-    if not any(isinstance(node, Relate) for node in pipeline.nodes):
-        return pipeline
     nodes: list[Node] = []
     collections = list(pipeline.collections)
     for node in pipeline.nodes:
