@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.operator_driver import operator, read
+from tests.support.operator_driver import context, operator, read
 from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.elementwise.codegen import generate
@@ -288,3 +288,10 @@ def test_values_keep_their_order_when_a_step_restamps_some(column: Callable[...,
         0: [n for n in range(1400) if n % 7 == 1 or n % 2 == 0],
         10 * SECOND: [n for n in range(1400) if n % 7 != 1 and n % 2],
     }
+
+
+def test_checked_elements_leave_in_one_block_once_a_few_have_shown_that_results_carry_timestamps() -> None:
+    step = operator(lambda p: p | tg.Create([1]) | "step" >> tg.Map(restamp), "step", world=context(checks="sample"))
+    sizes = [len(block) for _, block in step.process(Block(list(range(600))), "Create")]
+    assert sum(sizes) == 600
+    assert sizes[-1] > 500

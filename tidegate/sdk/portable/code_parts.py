@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from tidegate.sdk.portable.model import Values
@@ -21,17 +22,15 @@ def map_code(value: T, change: Any) -> T:
             changed = tuple(map_code(item, change) for item in value)
             same = all(a is b for a, b in zip(changed, value, strict=True))
             return value if same else changed  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        new = {}
-        for f in fields(value):
-            if f.init and f.compare:
-                old = getattr(value, f.name)
-                part = map_code(old, change)
-                if part is not old:
-                    new[f.name] = part
-        if new:
-            return replace(value, **new)
-    return value
+    kind: Any = type(value)
+    new = {}
+    for name, settable in _parts(kind):
+        if settable:
+            old = getattr(value, name)
+            part = map_code(old, change)
+            if part is not old:
+                new[name] = part
+    return replace(value, **new) if new else value  # type: ignore[type-var]
 
 
 def code_of(value: Any) -> Iterator[UserFn | Values]:
@@ -42,7 +41,14 @@ def code_of(value: Any) -> Iterator[UserFn | Values]:
         case tuple():
             for item in value:
                 yield from code_of(item)
-        case _ if is_dataclass(value) and not isinstance(value, type):
-            for f in fields(value):
-                if f.compare:
-                    yield from code_of(getattr(value, f.name))
+        case _:
+            kind: Any = type(value)
+            for name, _ in _parts(kind):
+                yield from code_of(getattr(value, name))
+
+
+@lru_cache(maxsize=256)
+def _parts(kind: Any) -> tuple[tuple[str, bool], ...]:
+    """The names of the fields that may have code, and whether `replace` can set them; () for other classes than
+    dataclasses."""
+    return tuple((f.name, f.init) for f in fields(kind) if f.compare) if is_dataclass(kind) else ()

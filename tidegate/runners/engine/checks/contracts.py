@@ -119,6 +119,8 @@ class EmittedElements:
 
     def track_only(self, element: Any) -> None:
         """Track the only result of an input element. Raises CheckError if it was emitted before and has changed."""
+        if type(element) in _IMMUTABLE:
+            return
         known = len(self._tracked)
         key = self._add(element)
         if key is not None:
@@ -166,13 +168,13 @@ class EmittedElements:
 
 def check_pair(element: Any) -> None:
     """Raise TypeError for an element that unpacks into two items but is not a pair."""
-    if isinstance(element, (str, bytes, Set, Mapping)):
+    if type(element) is not tuple and isinstance(element, (str, bytes, Set, Mapping)):
         raise TypeError(f"{type(element).__name__} is not a pair")
 
 
 def check_travels(value: Any) -> None:
     """Raise CheckError if an element that crosses an exchange can't be pickled, or is unpickled as another value."""
-    if type(value) in _IMMUTABLE:
+    if type(value) in _IMMUTABLE or (type(value) is tuple and _IMMUTABLE.issuperset(map(type, value))):
         return
     try:
         data = dumps_within_run(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.checks import contracts
 from tidegate.runners.engine.elementwise.fused_node import Link
@@ -13,6 +13,8 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import CheckError, shorten
 from tidegate.sdk.typehints.compatibility import matches
 from tidegate.sdk.typehints.hints import type_name
+
+_FEW: Final = 16
 
 
 class ResultChecks:
@@ -39,11 +41,19 @@ class ResultChecks:
         }
 
     def sampled(self, block: Block) -> Iterator[tuple[Block, bool]]:
-        """The block in up to two parts: the elements to be checked, and the others. True marks the former."""
+        """The block in parts: the elements to be checked, and the others. True marks the former.
+
+        A step's first few elements are a part of their own: the loop for the others is written for what they have
+        shown, such as results with timestamps.
+        """
+        few = _FEW if self._blocks == 0 else 0
         self._blocks += 1
         n = 0 if self._checks is None else self._checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)
-        if n:
+        if n > few > 0:
+            yield block.slice(0, few), True
+            yield block.slice(few, n), True
+        elif n:
             yield block.slice(0, n), True
         if n < len(block):
             yield block.slice(n, len(block)) if n else block, False
