@@ -19,6 +19,9 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT name FROM users WHERE city <> 'Rom'": [("ada",)],
     "SELECT user, COUNT(*), SUM(qty) FILTER (WHERE qty > 1) AS s, AVG(price) FROM orders GROUP BY user "
     "HAVING COUNT(*) > 0 ORDER BY 2 DESC, user": [("ada", 2, 9, 1.25), ("eve", 1, None, 9.0), ("max", 1, None, 2.5)],
+    "SELECT id, REGEXP_EXTRACT(user, '(.)a$', 1) AS r, REGEXP_EXTRACT(user, 'm(a|x)') a, SPLIT_PART(user, 'a', -1) s "
+    "FROM orders WHERE id < 3 ORDER BY id": [(1, "d", "", ""), (2, "", "a", "x")],
+    "SELECT DATE_FORMAT(at, 'dd.MM.yyyy HH:mm') AS d FROM orders WHERE id = 2": [("01.01.2024 10:05",)],
     "SELECT COUNT(DISTINCT user) n, MIN(DISTINCT qty) m FROM orders": [(3, 1)],
     "SELECT COUNT(*) n, SUM(qty) s FROM orders WHERE qty > 1000": [(0, None)],
     "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY qty % 2 ORDER BY odd": [(0, 1), (1, 3)],

@@ -115,6 +115,16 @@ def test_streams_are_joined_within_an_interval(kind: str) -> None:
     assert sorted(found, key=str) == sorted([(8, 70), (4, 90), *unmatched], key=str)
 
 
+def test_groups_of_groups_are_joined_in_their_windows() -> None:
+    query = f"""
+        WITH counts AS (
+            SELECT item, COUNT(*) AS n, window_start AS s, window_end AS e FROM {TEN}
+            GROUP BY item, window_start, window_end)
+        SELECT c.item, c.n FROM counts c
+        JOIN (SELECT MAX(n) AS most, s, e FROM counts GROUP BY s, e) m ON c.s = m.s AND c.e = m.e AND c.n >= m.most"""
+    assert sorted(answer(query, *EVENTS)) == [("lamp", 1), ("vase", 1), ("vase", 2)]
+
+
 def test_windows_of_the_author_are_kept() -> None:
     pipeline = tg.Pipeline("direct")
     windowed = pipeline | bids(*EVENTS) | tg.WindowInto(tg.FixedWindows(10))

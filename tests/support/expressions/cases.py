@@ -57,8 +57,16 @@ LITERALS: Final[dict[str, list[Any]]] = {
     "round": [0, 1, 2, -1],
     "date_trunc": ["year", "quarter", "month", "week", "day", "hour", "minute", "second"],
     "like": ["%", "a%", "_", "%a_e", "", "\\%", "% 12%"],
+    "date_format": ["yyyy-MM-dd", "H:m:s d.M.'of' yyyy", "''HH:mm:ss.SSS'T'", "SSSSSS"],
+    "regexp_extract": [
+        ("(a|[^ -])(.*)$", 2),
+        (r"\s*(\d+)\D", 1),
+        ("^([A-Z]+?)(E{0,2})", 1),
+        (r"(.)-(?:\w{2})", 0),
+        ("x?", 0),
+    ],
 }
-"""The literals with which operations are called whose signature asks for some."""
+"""The literals with which operations are called whose signature asks for some: tuples where it asks for several."""
 
 
 def edge_rows() -> list[dict[str, Any]]:
@@ -99,7 +107,8 @@ def _arguments(name: str, signature: Signature, variable: str) -> Iterator[tuple
             columns[type] = used + 1
             found.append(Column(COLUMNS[type][used % 2]))
     for value in LITERALS.get(name, [0]):
-        yield tuple(literal(value) if each is None else each for each in found)
+        values = iter(value if isinstance(value, tuple) else (value,))
+        yield tuple(literal(next(values)) if each is None else each for each in found)
 
 
 def casts() -> Iterator[Tree]:
@@ -144,11 +153,13 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
         return Cast(_random(draw, draw.choice(given), depth - 1), SCALARS[type])
     operation, signature, variable = draw.choice(_makers(type))
     arguments: list[Tree] = []
+    given = draw.choice(LITERALS.get(operation.name, [()]))
+    literals = iter(given if isinstance(given, tuple) else (given,))
     for each in signature.parameters:
         wanted = variable if each.type == "T" else draw.choice(list(COLUMNS)) if each.type == "any" else each.type
         if each.literal:
-            values = LITERALS.get(operation.name, [value for value in POOLS[wanted] if value is not None])
-            arguments.append(literal(draw.choice(values)))
+            drawn = draw.choice([value for value in POOLS[wanted] if value is not None])
+            arguments.append(literal(next(literals, drawn)))
         else:
             arguments.append(_random(draw, wanted, depth - 1))
     return Call(operation.name, tuple(arguments))

@@ -43,7 +43,7 @@ _NAMES: Final = {
 
 _SQL_TYPES: Final = {"interval": "interval day to second"}
 
-_CAST_TO_INT: Final = frozenset({"substring", "add_months", "add_days"})
+_CAST_TO_INT: Final = frozenset({"substring", "add_months", "add_days", "split_part"})
 """Functions whose numbers are ints in Spark."""
 
 
@@ -87,7 +87,7 @@ def _call(call: Call) -> str:
             else text
             for text, each in zip(arguments, call.arguments, strict=True)
         ]
-    if name in ("like", "date_trunc", "round"):
+    if name in ("like", "date_trunc", "round", "date_format", "regexp_extract"):
         arguments = [_bare(each, text) for each, text in zip(call.arguments, arguments, strict=True)]
     if name == "like":
         return f"({arguments[0]} LIKE {arguments[1]})"
@@ -175,6 +175,7 @@ CONDITIONS: Final = {
     "CAST_INVALID_INPUT": "CAST_INVALID_INPUT",
     "CAST_OVERFLOW": "CAST_OVERFLOW",
     "DATETIME_OVERFLOW": "DATETIME_OVERFLOW",
+    "INVALID_INDEX_OF_ZERO": "INVALID_INDEX_OF_ZERO",
 }
 """Spark's conditions, and ours for them."""
 

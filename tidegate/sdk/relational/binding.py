@@ -22,8 +22,10 @@ from tidegate.sdk.data.columns import (
     Schema,
 )
 from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.relational.date_patterns import format_of
 from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.operations import CASTS, COMPARABLE, IMPLICIT, OPERATIONS, Operation, Parameter, Signature
+from tidegate.sdk.relational.regular_expressions import PatternError, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,18 @@ def _check_literals(operation: Operation, signature: Signature, arguments: Seque
         if parameter.literal and not parameter.repeated and isinstance(argument, Literal) and argument.value is None:
             raise BuildError(f"in {text(Call(operation.name, tuple(arguments)))}, the literal is NULL: give a value")
     match operation.name, arguments:
+        case "date_format", (_, Literal(value=str(pattern))):
+            try:
+                format_of(pattern)
+            except ValueError as error:
+                raise BuildError(f"the pattern {pattern!r} of date_format: {error}") from None
+        case "regexp_extract", (_, Literal(value=str(pattern)), Literal(value=int(group))):
+            try:
+                groups = translated(pattern).groups
+            except PatternError as error:
+                raise BuildError(f"the regular expression {pattern!r}: {error}") from None
+            if not 0 <= group <= groups:
+                raise BuildError(f"the regular expression {pattern!r} has the groups 0 to {groups}, and not {group}")
         case "like", (_, Literal(value=str(pattern))) if not _PATTERN.fullmatch(pattern):
             raise BuildError(
                 f"in {text(Call(operation.name, tuple(arguments)))}, a backslash of the pattern escapes neither %, _ "

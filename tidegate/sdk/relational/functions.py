@@ -164,6 +164,20 @@ def reverse(string: Any) -> Expression:
     return _of("reverse", string)
 
 
+def split_part(string: Any, separator: Any, part: Any) -> Expression:
+    """One of the parts of the string between separators: 1 is the first, -1 the last; "" if there are fewer."""
+    return _of("split_part", string, separator, part)
+
+
+def regexp_extract(string: Any, pattern: str, group: int = 1) -> Expression:
+    """A group of the first match of a regular expression, 0 being all that matches; "" without a match.
+
+    The pattern has the syntax that Java and Python share. Raises BuildError for a pattern that means different things,
+    such as one with look-around or a back-reference.
+    """
+    return Expression(Call("regexp_extract", (_column(string), literal(pattern), literal(group))))
+
+
 # -- dates and times
 
 
@@ -221,6 +235,14 @@ def date_trunc(unit: str, at: Any) -> Expression:
     if unit not in UNITS:
         raise BuildError(f"tg.fn.date_trunc: the unit is one of {', '.join(UNITS)}, not {shorten(unit)}")
     return Expression(Call("date_trunc", (literal(unit), _column(at))))
+
+
+def date_format(at: Any, pattern: str) -> Expression:
+    """An instant in UTC as a string: `yyyy`, `MM`, `dd`, `HH`, `mm`, `ss`, `SSS` stand for its parts, as in Java.
+
+    Letters that stand for themselves are in single quotes. Raises BuildError for other letters.
+    """
+    return Expression(Call("date_format", (_column(at), literal(pattern))))
 
 
 def add_months(date: Any, months: Any) -> Expression:
@@ -338,6 +360,8 @@ __all__ = [
     "starts_with",
     "ends_with",
     "reverse",
+    "split_part",
+    "regexp_extract",
     "year",
     "quarter",
     "month",
@@ -348,6 +372,7 @@ __all__ = [
     "minute",
     "second",
     "date_trunc",
+    "date_format",
     "add_months",
     "add_days",
     "days_between",

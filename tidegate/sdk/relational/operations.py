@@ -198,6 +198,17 @@ _ROWS: Final = (
         "Whether the pattern matches all of it: `%` any text, `_` a code point, `\\` escapes either.",
     ),
     _row("reverse", "string -> string", "The code points in reverse order."),
+    _row(
+        "split_part",
+        "string string bigint -> string",
+        "That part of the first between the seconds: 1 is the first part, -1 the last; empty if there are fewer.",
+        fails=True,
+    ),
+    _row(
+        "regexp_extract",
+        "string string! bigint! -> string",
+        "What a group of the first match of the regular expression is, 0 being all of it; empty without one.",
+    ),
     # dates and times
     _row("year", "date -> bigint, timestamp -> bigint", "The year."),
     _row("quarter", "date -> bigint, timestamp -> bigint", "The quarter of the year, from 1."),
@@ -212,6 +223,9 @@ _ROWS: Final = (
         "date_trunc",
         "string! timestamp -> timestamp",
         "The beginning of the year, quarter, month, week, day, hour, minute or second.",
+    ),
+    _row(
+        "date_format", "timestamp string! -> string", "The instant in UTC, written by a pattern such as `yyyy-MM-dd`."
     ),
     _row(
         "add_months",

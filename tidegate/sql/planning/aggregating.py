@@ -160,6 +160,7 @@ def _grouped(
     plan: Aggregation, relation: Relation, bounds: Sequence[Named], node: Any, context: Context
 ) -> tuple[Relation, Any]:
     roles = {each.field: each for each in bounds}
+    bounded = {each.field: each.role for each in bounds}
     keys = {
         name: tree
         for name, tree in plan.keys.items()
@@ -188,7 +189,7 @@ def _grouped(
         raise
     except BuildError as error:
         raise context.refusal(str(error).partition("\n")[0], node) from None
-    columns = [Named("", name, name) for name in keys]
+    columns = [Named("", name, name, _role(tree, bounded)) for name, tree in keys.items()]
     columns += [
         Named("", name, name, roles[tree.name].role, virtual=True)
         for name, tree in plan.keys.items()

@@ -108,9 +108,29 @@ def _replace(node: Any, names: Names) -> Tree:
     return call("replace", *[tree_of(each, names) for each in parts])
 
 
+@reads("SplitPart", args="this delimiter part_index")
+def _split_part(node: Any, names: Names) -> Tree:
+    return call("split_part", *[tree_of(node.args[name], names) for name in ("this", "delimiter", "part_index")])
+
+
+@reads("RegexpExtract", args="this expression position")
+def _regexp_extract(node: Any, names: Names) -> Tree:
+    group = node.args.get("position")  # sqlglot's name for the third argument, which is the group in Spark and Flink
+    return call(
+        "regexp_extract",
+        tree_of(node.this, names),
+        tree_of(node.expression, names),
+        Literal(1, BIGINT) if group is None else tree_of(group, names),
+    )
+
+
 @reads("Anonymous", args="this expressions")
 def _anonymous(node: Any, names: Names) -> Tree:
-    return names.call(node, str(node.this), tuple(tree_of(each, names) for each in node.expressions))
+    arguments = tuple(tree_of(each, names) for each in node.expressions)
+    name = str(node.this)
+    if name.upper() == "DATE_FORMAT":  # of which sqlglot knows only in some dialects
+        return call("date_format", *arguments)
+    return names.call(node, name, arguments)
 
 
 # -- aggregates

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tidegate.sdk.relational.binding import may_fail
+from tidegate.sdk.relational.date_patterns import formatter
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, walk
 from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.python import numbers, strings
@@ -108,6 +109,12 @@ class _Printer:
             case "like":
                 match_ = strings.like_pattern(str(_value(arguments[1]))).fullmatch
                 return self._strict(f"({self._constant(match_)}({{0}}) is not None)", arguments[:1], eager=False)
+            case "date_format":
+                write = formatter(str(_value(arguments[1])))
+                return self._strict(f"{self._constant(write)}({{0}})", arguments[:1], eager=False)
+            case "regexp_extract":
+                extract = strings.regexp_extractor(str(_value(arguments[1])), int(_value(arguments[2])))
+                return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1], eager=False)
             case "window_start" | "window_end" | "window_time":
                 return self._filled(template_of(call.operation, ()), ("window",))
             case "concat":

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+
+from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.regular_expressions import translated
 
 
 def upper(s: str) -> str:
@@ -54,6 +58,26 @@ def position(s: str, part: str) -> int:
 
 def reverse(s: str) -> str:
     return s[::-1]
+
+
+def split_part(s: str, separator: str, part: int) -> str:
+    """An empty separator divides nothing."""
+    if part == 0:
+        raise ExpressionError("INVALID_INDEX_OF_ZERO", "the first part has the number 1")
+    parts = s.split(separator) if separator else [s]
+    at = part - 1 if part > 0 else len(parts) + part
+    return parts[at] if 0 <= at < len(parts) else ""
+
+
+def regexp_extractor(pattern: str, group: int) -> Callable[[str], str]:
+    """The function that returns a group of the first match, or an empty string."""
+    search = re.compile(translated(pattern).text).search
+
+    def extracted(s: str) -> str:
+        found = search(s)
+        return "" if found is None else found[group] or ""
+
+    return extracted
 
 
 def like_pattern(pattern: str) -> re.Pattern[str]:

@@ -95,6 +95,7 @@ _TEMPLATES: Final[dict[str, dict[str, Template]]] = {
     "contains": {"*": "({1} in {0})"},
     "starts_with": {"*": "{0}.startswith({1})"},
     "ends_with": {"*": "{0}.endswith({1})"},
+    "split_part": {"*": _call(strings.split_part)},
     "reverse": {"*": _call(strings.reverse)},
     "year": {"*": "{0}.year"},
     "quarter": {"*": _call(times.quarter)},
@@ -116,7 +117,7 @@ _TEMPLATES: Final[dict[str, dict[str, Template]]] = {
     "window_time": {"*": _call(times.window_time)},
 }
 
-PRINTED: Final = frozenset({"and", "or", "coalesce", "is_in", "like", "concat"})
+PRINTED: Final = frozenset({"and", "or", "coalesce", "is_in", "like", "concat", "date_format", "regexp_extract"})
 """The operations that the printer writes itself."""
 
 _CASTS: Final[dict[tuple[str, str], Template]] = {
