@@ -19,7 +19,7 @@ STREAMING := --mode streaming --checkpoint_interval 1s
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-directories bench-spark lint format flags reference tree pictures constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -34,6 +34,7 @@ help:
 	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
 	@echo "make bench-building  what finding the text of functions adds to building and starting a pipeline"
 	@echo "make bench-formats  reading and writing files of each format beside the same work by hand"
+	@echo "make bench-relational  steps of expressions and queries in SQL beside the same steps of lambdas"
 	@echo "make bench-directories  memory for directories of gigabytes, and time for ten thousand small files"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
 	@echo "make lint         ruff, mypy --strict, the import floors, and import circles"
@@ -129,6 +130,10 @@ bench-wide: $(VENV)/.with-bench
 bench-building: $(VENV)/.with-bench
 	@echo "==> benchmarks/building.py"
 	@$(BIN)/python benchmarks/building.py
+
+bench-relational: $(VENV)/.with-bench
+	@echo "==> benchmarks/relational.py"
+	@$(BIN)/python benchmarks/relational.py
 
 bench-formats: $(VENV)/.with-bench
 	@echo "==> benchmarks/formats.py"

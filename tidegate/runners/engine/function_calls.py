@@ -13,6 +13,7 @@ from tidegate.runners.engine.grouping.operator import TABLE_PATHS
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
+from tidegate.sdk.relational.python.aggregates import AggregateFn
 from tidegate.sdk.runner import RunOptions
 from tidegate.sdk.user_code.user_fn import UserFn
 
@@ -65,6 +66,9 @@ def _why_called(node: ParDo | CombinePerKey, step: Step) -> str:
 
 def _why_not_inlined(node: ParDo | CombinePerKey, pipeline: Pipeline) -> str:
     if isinstance(node, CombinePerKey):
-        adding = adding_function(load_combiner(node), node.fn.body, "whole")
+        combiner = load_combiner(node)
+        if isinstance(combiner, AggregateFn):
+            return ""  # loops have its lines in any case
+        adding = adding_function(combiner, node.fn.body, "whole")
         return "it is a combiner" if adding is None else Inlining([adding]).reasons.get(0, "")
     return Inlining([load_link(node, pipeline)]).reasons.get(0, "")

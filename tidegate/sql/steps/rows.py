@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from tidegate.sdk.data.row import Row
 from tidegate.sdk.data.schema import access_of
@@ -17,10 +17,11 @@ from tidegate.sdk.relational.authoring import Expression
 from tidegate.sdk.relational.binding import Input, bound
 from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sdk.relational.failures import ExpressionError
-from tidegate.sdk.relational.python.row_function import RowCode, row_function
+from tidegate.sdk.relational.python.printing import printed
+from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader
+from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Compute
 from tidegate.sdk.relational.relations import Named as NamedTree
-from tidegate.sdk.time import Timestamp
 from tidegate.sdk.typehints.hints import class_of, plain_hint
 from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sql.steps.relation import ROLES, Named, Relation
@@ -88,21 +89,30 @@ def stamped(rows: PCollection[Any], column: str, label: str) -> PCollection[Any]
 
 
 class Stamp:
-    """A function that gives an element the timestamp that generated code computes."""
+    """A function that gives an element the timestamp that generated code computes; unpickled, it is that code."""
 
     def __init__(self, code: RowCode, column: str) -> None:
         self.parts = code, column
-        self._time = row_function(code)
+        self._stamped = stamping(code, column)
 
     def __call__(self, element: Any) -> TimestampedValue[Any]:
-        at = self._time(element)
-        if at is None:
-            column = self.parts[1]
-            raise ExpressionError("INVALID_COLUMN_VALUE", f"the time column {column!r} is NULL: filter such rows out")
-        return TimestampedValue(element, Timestamp.of(at))
+        return self._stamped(element)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Stamp, self.parts
+        return stamping, self.parts
+
+
+def stamping(code: RowCode, column: str) -> Callable[[Any], TimestampedValue[Any]]:
+    """A generated function from an element to it with the value of a time column as timestamp."""
+
+    def refuse() -> NoReturn:
+        raise ExpressionError("INVALID_COLUMN_VALUE", f"the time column {column!r} is NULL: filter such rows out")
+
+    made = printed(code.trees, reader(code.access), checked=code.checked)
+    (at,) = made.results
+    lines = [*made.reads, f"at = {at}", "if at is None: refuse()", "return TimestampedValue(element, at)"]
+    names = {"field_of": field_of, "refuse": refuse, "TimestampedValue": TimestampedValue}
+    return compiled("stamped", "element", lines, names | dict(made.names))
 
 
 def materialised(relation: Relation, fields: Mapping[str, Any], label: str) -> Relation:

@@ -110,17 +110,19 @@ class _Lowered:
         key_names = tuple(each.name for each in aggregate.keys)
         outputs, calls = split_aggregates([each.tree for each in aggregate.columns])
         checked = not self._typed(0)
-        arguments = RowCode(tuple(call.arguments[0] for call in calls if call.arguments), access, checked=checked)
+        trees = tuple(call.arguments[0] for call in calls if call.arguments)
+        bare = len(trees) == 1
+        arguments = RowCode(trees, access, single=bare, checked=checked)
         shown = ", ".join(map(text, calls))
         late = node.late_tag
         if late is None:
             fn = (
-                _made("key and values", keyed, keys, access, arguments.trees, None, checked)
+                _made("key and values", keyed, keys, access, trees, None, checked, bare)
                 if keys
                 else _made(shown, computed, arguments)
             )
             used = self._par_do("Key", used, fn, "map", [*keys, *arguments.trees])
-            combiner = _sealed("AggregateFn", AggregateFn(calls))
+            combiner = _sealed("AggregateFn", AggregateFn(calls, bare))
         else:
             if keys:
                 used = self._par_do("Key", used, _made("key", keyed, keys, access, None, None, checked), "map", keys)
@@ -142,7 +144,7 @@ class _Lowered:
         assert schema is not None
         if per:
             used = self._par_do("Key", used, _made("key", keyed, per, access), "map", per)
-        first = FirstFn(Ordered((*order, *_ties(order, schema)), access, limit))
+        first = FirstFn(Ordered((*order, *_ties(order, per, schema)), access, limit))
         found = self._combine("First", used, _sealed("FirstFn", first), keyed=bool(per))
         if number is None:
             rows = _made("elements", first_elements, bool(per), offset)
@@ -302,9 +304,9 @@ def _made(name: str, make: Any, *parts: Any) -> UserFn:
 # -- trees
 
 
-def _ties(order: Iterable[Order], schema: Schema) -> Iterable[Order]:
-    """The order by all columns that the given one leaves open."""
-    given = {each.tree.name for each in order if isinstance(each.tree, Column)}
+def _ties(order: Iterable[Order], per: Iterable[Tree], schema: Schema) -> Iterable[Order]:
+    """The order by all columns that the given one leaves open; elements that are ordered have the same keys."""
+    given = {tree.name for tree in (*(each.tree for each in order), *per) if isinstance(tree, Column)}
     for each in schema.fields:
         if each.name not in given and is_comparable(each.type):
             yield Order(Column(each.name, each.type, each.nullable))

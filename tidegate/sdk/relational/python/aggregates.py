@@ -1,4 +1,7 @@
-"""Aggregates as a combiner: the accumulator is a list of slots, and the code that adds a row to them is generated."""
+"""Aggregates as a combiner: the accumulator is a list of slots, and the code that adds a row to them is generated.
+
+Loops of groupings contain that code as lines of their own (`AggregateFn.adding`), so that nothing is called for a row.
+"""
 
 from __future__ import annotations
 
@@ -71,8 +74,8 @@ _FOLDS: Final[dict[str, dict[str, _Fold]]] = {
     },
     "sum": {"bigint": _sum("0", "checked_sum({s0})"), "double": _sum("0.0", "{s0}")},
     "avg": {"bigint": _average("0"), "double": _average("0.0")},
-    "min": {"double": _best("less({0}, {1})"), "*": _best("{0} < {1}")},
-    "max": {"double": _best("less({1}, {0})"), "*": _best("{1} < {0}")},
+    "min": {"double": _best("({0} < {1} or ({1} != {1} and {0} == {0}))"), "*": _best("{0} < {1}")},
+    "max": {"double": _best("({1} < {0} or ({0} != {0} and {1} == {1}))"), "*": _best("{1} < {0}")},
     "bool_and": {"*": _decided("False")},
     "bool_or": {"*": _decided("True")},
 }
@@ -86,17 +89,21 @@ def checked_sum(total: int | None) -> int | None:
 
 
 class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
-    """Combines tuples of the arguments of aggregates to a tuple of their results.
+    """Combines the arguments of aggregates to a tuple of their results.
 
-    `calls` are bound aggregates. An input has a value for each of them that has an argument, in their order.
+    `calls` are bound aggregates. An input is a tuple with a value for each of them that has an argument, in their
+    order, or with `bare` the value of the only one. `adding` are lines that add an input `x` to an accumulator `a`,
+    and `add_all` adds many inputs.
     """
 
     in_parts = True
     has_identity = True
 
-    def __init__(self, calls: Sequence[Call]) -> None:
-        self.calls = tuple(calls)
-        self._create, self.add_input, self._merge, self._extract = _functions(self.calls)  # type: ignore[method-assign,assignment]
+    def __init__(self, calls: Sequence[Call], bare: bool = False) -> None:
+        self.calls, self.bare = tuple(calls), bare
+        folds, adding = _folds(self.calls, bare)
+        self.adding = tuple(adding)
+        self._create, self.add_input, self.add_all, self._merge, self._extract = _functions(folds, adding)  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> list[Any]:
         return self._create()
@@ -110,47 +117,64 @@ class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     def extract_output(self, accumulator: list[Any]) -> tuple[Any, ...]:
         return self._extract(accumulator)
 
+    @property
+    def initial(self) -> str:
+        """The expression of an accumulator without inputs."""
+        folds, _ = _folds(self.calls, self.bare)
+        return f"[{', '.join(each for fold in folds for each in fold.initial)}]"
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return AggregateFn, (self.calls,)
+        return AggregateFn, (self.calls, self.bare)
+
+
+def _folds(calls: Sequence[Call], bare: bool) -> tuple[list[_Fold], list[str]]:
+    """The folds of aggregates, and the lines that add the input `x` to the accumulator `a`."""
+    folds: list[_Fold] = []
+    adding: list[str] = []
+    slot = value = 0
+    for call in calls:
+        argument = call.arguments[0] if call.arguments else None
+        of_types = _FOLDS[call.operation]
+        fold = of_types["*"] if argument is None else of_types.get(str(argument.type)) or of_types["*"]
+        folds.append(fold)
+        slots = {f"s{k}": f"a[{slot + k}]" for k in range(len(fold.initial))}
+        slot += len(fold.initial)
+        if argument is None:
+            adding.append(fold.add.format(v="", **slots))
+            continue
+        name = "x" if bare else f"x[{value}]"
+        value += 1
+        if not bare and (argument.nullable or fold.add.count("{v}") > 1):
+            adding.append(f"v = {name}")
+            name = "v"
+        statement = fold.add.format(v=name, **slots)
+        adding += [f"if {name} is not None:", f"    {statement}"] if argument.nullable else [statement]
+    return folds, adding
 
 
 def _functions(
-    calls: Sequence[Call],
+    folds: Sequence[_Fold], adding: Sequence[str]
 ) -> tuple[
     Callable[[], list[Any]],
-    Callable[[list[Any], tuple[Any, ...]], list[Any]],
+    Callable[[list[Any], Any], list[Any]],
+    Callable[[list[Any], Iterable[Any]], list[Any]],
     Callable[[list[Any], list[Any]], None],
     Callable[[list[Any]], tuple[Any, ...]],
 ]:
     initial: list[str] = []
     results: list[str] = []
-    add: list[str] = []
     merge: list[str] = []
-    value = 0
-    for call in calls:
-        folds = _FOLDS[call.operation]
-        argument = call.arguments[0] if call.arguments else None
-        fold = folds.get(str(argument.type), folds.get("*")) if argument is not None else folds["*"]
-        assert fold is not None
+    for fold in folds:
         slots = {f"s{k}": f"slots[{len(initial) + k}]" for k in range(len(fold.initial))}
         others = {f"o{k}": f"others[{len(initial) + k}]" for k in range(len(fold.initial))}
-        if argument is None:
-            add.append(fold.add.format(v="", **slots))
-        else:
-            add.append(f"v = values[{value}]")
-            value += 1
-            statement = fold.add.format(v="v", **slots)
-            if argument.nullable:
-                add += ["if v is not None:", f"    {statement}"]
-            else:
-                add.append(statement)
         merge.append(fold.merge.format(**slots, **others))
         results.append(fold.result.format(**slots))
         initial += fold.initial
-    names = {"less": numbers.less, "checked_sum": checked_sum}
+    names = {"checked_sum": checked_sum}
     return (
         compiled("create", "", [f"return [{', '.join(initial)}]"], names),
-        compiled("add", "slots, values", [*add, "return slots"], names),
+        compiled("add", "a, x", [*adding, "return a"], names),
+        compiled("add_all", "a, values", ["for x in values:", *(f"    {line}" for line in adding), "return a"], names),
         compiled("merge", "slots, others", merge, names),
         compiled("extract", "slots", [f"return ({''.join(f'{result}, ' for result in results)})"], names),
     )

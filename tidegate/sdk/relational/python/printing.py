@@ -71,7 +71,7 @@ class _Printer:
         if not checked or check is None:
             return
         test, convert = check
-        if test.startswith("{0}.__class__ is not date"):
+        if test.startswith("type({0}) is not date"):
             self.names |= {"date": datetime.date, "datetime": datetime.datetime, "UTC": datetime.UTC}
         function = self._called(Called(convert.__name__, convert))
         condition = test.format(variable)
@@ -117,6 +117,10 @@ class _Printer:
                 return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1], eager=False)
             case "window_start" | "window_end" | "window_time":
                 return self._filled(template_of(call.operation, ()), ("window",))
+            case "remainder" | "div" if _is_positive(arguments[1]):
+                sign = {"remainder": "%", "div": "//"}[call.operation]
+                divided = f"({{t}} {sign} {{1}} if ({{t}} := {{0}}) >= 0 else -(-{{t}} {sign} {{1}}))"
+                return self._strict(divided, arguments, eager=False)
             case "concat":
                 joined = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
                 return self._strict(joined, arguments, eager=True)
@@ -211,6 +215,11 @@ class _Printer:
         name = f"{self.prefix}{letter}{len(self.variables)}"
         self.variables.append(name)
         return name
+
+
+def _is_positive(divisor: Tree) -> bool:
+    """Whether a divisor is a positive number of type bigint: the division can't fail."""
+    return isinstance(divisor, Literal) and type(divisor.value) is int and divisor.value > 0
 
 
 def _value(tree: Tree) -> Any:

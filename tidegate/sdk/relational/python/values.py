@@ -131,13 +131,13 @@ _SMALL: Final = 2**30 - 1
 """The greatest int of one digit in CPython."""
 
 CHECKS: Final[dict[str, tuple[str, Callable[[Any, str], Any]]]] = {
-    "boolean": ("{0}.__class__ is not bool", as_boolean),
-    "bigint": (f"{{0}}.__class__ is not int or not ({fits_bigint('{0}', '{0}')})", as_bigint),
-    "double": ("{0}.__class__ is not float", as_double),
-    "string": ("{0}.__class__ is not str", as_string),
-    "binary": ("{0}.__class__ is not bytes", as_binary),
-    "timestamp": ("{0}.__class__ is not datetime or {0}.tzinfo is not UTC", as_timestamp),
-    "date": ("{0}.__class__ is not date", as_date),
+    "boolean": ("type({0}) is not bool", as_boolean),
+    "bigint": (f"type({{0}}) is not int or not ({fits_bigint('{0}', '{0}')})", as_bigint),
+    "double": ("type({0}) is not float", as_double),
+    "string": ("type({0}) is not str", as_string),
+    "binary": ("type({0}) is not bytes", as_binary),
+    "timestamp": ("type({0}) is not datetime or {0}.tzinfo is not UTC", as_timestamp),
+    "date": ("type({0}) is not date", as_date),
     "interval": ("True", as_interval),
 }
 """By type, a test in Python that is true for values that need the function: it converts or refuses them."""

@@ -48,7 +48,7 @@ class AggregateElements(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     def __init__(self, calls: tuple[Call, ...], arguments: RowCode) -> None:
         self.parts = calls, arguments
-        self._inner = AggregateFn(calls)
+        self._inner = AggregateFn(calls, arguments.single)
         self._values = row_function(arguments)
 
     def create_accumulator(self) -> list[Any]:

@@ -99,6 +99,8 @@ def _reader(code: JoinCode, optional: dict[int, bool]) -> Callable[[Column], str
 
 def joined_group(code: JoinCode) -> Callable[..., list[Any]]:
     """A function from `(key, (left elements, right elements))`, and perhaps the window, to the rows of the join."""
+    if code.join == "inner" and code.where is None:
+        return _all_pairs(code)
     row, fits = pair_row(code), pair_condition(code)
     always = code.where is None
 
@@ -124,3 +126,19 @@ def joined_group(code: JoinCode) -> Callable[..., list[Any]]:
     if code.reads_window:
         return lambda group, window: rows(group, window)
     return rows
+
+
+def _all_pairs(code: JoinCode) -> Callable[..., list[Any]]:
+    """The function `joined_group` for an inner join by keys alone. Rows with NULL as key are not among its input."""
+    made = printed(tuple(each.tree for each in code.columns), _reader(code, {0: False, 1: False}), checked=False)
+    lines = [
+        "lefts, rights = group[1]",
+        "rows = []",
+        "for left in lefts:",
+        "    for right in rights:",
+        *(f"        {line}" for line in made.reads),
+        f"        rows.append(make(({''.join(f'{result}, ' for result in made.results)})))",
+        "return rows",
+    ]
+    names = {"make": row_maker(tuple(each.name for each in code.columns)), **made.names}
+    return compiled("pairs", "group, window" if code.reads_window else "group", lines, names)

@@ -11,7 +11,9 @@ from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column
-from tidegate.sdk.relational.python.row_function import RowCode, row_function
+from tidegate.sdk.relational.python.printing import printed
+from tidegate.sdk.relational.python.row_function import compiled, reader
+from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
 
 _SLACK: Final = 64
@@ -35,19 +37,10 @@ class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
 
     def __init__(self, ordered: Ordered) -> None:
         self.ordered = ordered
-        self._values = row_function(RowCode(tuple(each.tree for each in ordered.order), ordered.access))
-        self._sorts = [_normaliser(each) for each in ordered.order]
-        self._most = None if ordered.limit is None else 2 * ordered.limit + _SLACK
+        self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> list[tuple[Any, ...]]:
         return []
-
-    def add_input(self, accumulator: list[tuple[Any, ...]], element: Any) -> list[tuple[Any, ...]]:
-        values = self._values(element)
-        accumulator.append((*[sort(value) for sort, value in zip(self._sorts, values)], element))
-        if self._most is not None and len(accumulator) > self._most:
-            self._prune(accumulator)
-        return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
         merged = [entry for accumulator in accumulators for entry in accumulator]
@@ -65,7 +58,7 @@ class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
 
     def _prune(self, entries: list[tuple[Any, ...]]) -> None:
         """Sort by one column after another, the last one first: a sort leaves equal entries in their order."""
-        for k in range(len(self._sorts) - 1, -1, -1):
+        for k in range(len(self.ordered.order) - 1, -1, -1):
             entries.sort(key=itemgetter(k), reverse=self.ordered.order[k].descending)
         if self.ordered.limit is not None:
             del entries[self.ordered.limit :]
@@ -74,14 +67,23 @@ class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
         return FirstFn, (self.ordered,)
 
 
-def _normaliser(order: Order) -> Callable[[Any], Any]:
-    """A function from a value to one that Python sorts as SQL does: NULL at its end, NaN after all other doubles."""
-    null = (0,) if order.nulls_first != order.descending else (2,)
+def _adding(ordered: Ordered, prune: Callable[[list[Any]], None]) -> Callable[[list[Any], Any], list[Any]]:
+    """A generated function that adds an element, behind the values by which it is sorted, to an accumulator."""
+    made = printed(tuple(each.tree for each in ordered.order), reader(ordered.access))
+    parts = [_sorted_by(each, result) for each, result in zip(ordered.order, made.results, strict=True)]
+    lines = [*made.reads, f"entries.append(({', '.join(parts)}, element))"]
+    if ordered.limit is not None:
+        lines.append(f"if len(entries) > {2 * ordered.limit + _SLACK}: prune(entries)")
+    names = {"field_of": field_of, "prune": prune}
+    return compiled("add", "entries, element", [*lines, "return entries"], names | dict(made.names))
+
+
+def _sorted_by(order: Order, result: str) -> str:
+    """Python for a value that Python sorts as SQL does the result: NULL at its end, NaN after all other doubles."""
+    null = "(0,)" if order.nulls_first != order.descending else "(2,)"
     if order.tree.type == DOUBLE:
-        return lambda value: null if value is None else (1, 1, 0.0) if value != value else (1, 0, value)
-    if order.tree.nullable:
-        return lambda value: null if value is None else (1, value)
-    return lambda value: value
+        return f"({null} if (v := {result}) is None else (1, 1, 0.0) if v != v else (1, 0, v))"
+    return f"({null} if (v := {result}) is None else (1, v))" if order.tree.nullable else result
 
 
 def first_elements(paired: bool, offset: int) -> Callable[[Any], Sequence[Any]]:
@@ -95,10 +97,13 @@ def numbered_rows(
     paired: bool, columns: tuple[Column, ...], access: Access, number: str
 ) -> Callable[[Any], Sequence[Any]]:
     """A function from the result of a `FirstFn` to rows of the elements' columns and their numbers, from 1."""
-    values = row_function(RowCode(columns, access))
-    make = row_maker((*(column.name for column in columns), number))
-
-    def rows(found: Any) -> Sequence[Any]:
-        return [make((*values(element), at)) for at, element in enumerate(found[1] if paired else found, 1)]
-
-    return rows
+    made = printed(columns, reader(access))
+    lines = [
+        "rows = []",
+        f"for number, element in enumerate({'found[1]' if paired else 'found'}, 1):",
+        *(f"    {line}" for line in made.reads),
+        f"    rows.append(make(({''.join(f'{result}, ' for result in made.results)}number)))",
+        "return rows",
+    ]
+    names = {"field_of": field_of, "make": row_maker((*(column.name for column in columns), number))}
+    return compiled("numbered_rows", "found", lines, names | dict(made.names))

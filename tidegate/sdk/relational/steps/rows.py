@@ -67,15 +67,19 @@ def keyed(
     values: tuple[Tree, ...] | None = None,
     side: int | None = None,
     checked: bool = True,
+    bare: bool = False,
 ) -> Callable[..., tuple[Any, Any]]:
     """A function from an element, and from its window if an expression reads that, to a pair of its key and the
     tuple of computed values, or the element itself.
 
-    With `side`, the second part is a pair of that number and the values. `checked`: as in RowCode.
+    With `side`, the second part is a pair of that number and the values. `checked`: as in RowCode. `bare`: there is one
+    value, which is no tuple.
     """
     trees = (*key, *(values or ()))
     made = printed(trees, reader(access), checked=checked)
     computed = f"({''.join(f'{result}, ' for result in made.results[len(key) :])})"
+    if bare:
+        (computed,) = made.results[len(key) :]
     value = "element" if values is None else computed if side is None else f"({side}, {computed})"
     lines = [*made.reads, f"return {_key(key, made.results)}, {value}"]
     parameters = "element, window" if any(map(reads_window, trees)) else "element"

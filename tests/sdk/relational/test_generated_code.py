@@ -1,0 +1,55 @@
+"""Code generated for expressions and aggregates: special forms give what the general ones give."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import tidegate as tg
+from tidegate.runners.engine.grouping.fold_codegen import fold_lines
+from tidegate.sdk.data.columns import BIGINT, DOUBLE, ColumnType
+from tidegate.sdk.relational.expressions import Call, Column
+from tidegate.sdk.relational.python.aggregates import AggregateFn
+
+VALUES = [-7, -6, -1, 0, 1, 6, 7, 2**63 - 1, -(2**63)]
+
+
+@pytest.mark.parametrize("operation", ["remainder", "div"])
+def test_dividing_by_a_literal_is_dividing_by_a_column_of_that_value(operation: str) -> None:
+    rows = tg.Pipeline() | tg.Create([tg.Row(n=n, d=3) for n in VALUES]).with_output_types(tg.Row)
+    n, d = tg.col("n", int), tg.col("d", int)
+    both = {"remainder": (n % 3, n % d), "div": (tg.fn.div(n, 3), tg.fn.div(n, d))}[operation]
+    found = (rows | tg.Select(literal=both[0], column=both[1])).collect()
+    assert [row.literal for row in found] == [row.column for row in found]
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize(
+    ("operation", "type", "values"),
+    [
+        ("sum", BIGINT, [3, -5, 8]),
+        ("sum", DOUBLE, [0.5, -0.0, 2.0]),
+        ("avg", BIGINT, [1, 2, 6]),
+        ("count", BIGINT, [1, 1]),
+        ("min", DOUBLE, [math.nan, 2.0, -1.0, math.nan]),
+        ("max", DOUBLE, [1.0, math.nan, 7.0]),
+        ("min", BIGINT, [4, -2, 9]),
+        ("count_distinct", DOUBLE, [math.nan, math.nan, 1.0, 1.0]),
+    ],
+)
+def test_lines_of_a_loop_add_what_the_combiner_adds(
+    operation: str, type: ColumnType, values: list[float], bare: bool, nullable: bool
+) -> None:
+    fn = AggregateFn([Call(operation, (Column("c", type, nullable),), type)], bare)
+    inputs = [*values, None] if nullable else values
+    table: dict[str, list[float]] = {}
+    called = fn.create_accumulator()
+    for value in inputs:
+        x = value if bare else (value,)
+        exec("\n".join(fold_lines(fn, "whole")), {}, {"k": "key", "x": x, "table": table, "get": table.get})
+        called = fn.add_input(called, x)
+    all_at_once = fn.add_all(fn.create_accumulator(), [value if bare else (value,) for value in inputs])
+    assert repr(fn.extract_output(table["key"])) == repr(fn.extract_output(called))
+    assert repr(fn.extract_output(all_at_once)) == repr(fn.extract_output(called))
