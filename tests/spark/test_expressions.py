@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -19,9 +20,12 @@ from tests.support.expressions.cases import (
     random_tree,
     tree_of,
 )
-from tests.support.expressions.spark_reference import SparkRows, filtered_sql, from_spark, same
+from tests.support.expressions.spark_reference import SparkRows, bare_sql, filtered_sql, from_spark, same
+from tidegate.sdk.data.columns import Field, Schema, type_named
 from tidegate.sdk.data.schema import with_schema
-from tidegate.sdk.relational.expressions import Call, Tree, text, walk
+from tidegate.sdk.relational.authoring import literal
+from tidegate.sdk.relational.binding import Input, bound, bound_aggregate
+from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS
 
@@ -118,3 +122,34 @@ def test_aggregates_of_groups_are_those_of_spark(reference: SparkRows, key: str)
         if not same(one, other, 1e-12)
     ]
     assert different == []
+
+
+DECIMALS = ((10, 2), (5, 5), (38, 18), (38, 0), (38, 37), (20, 3))
+
+
+def test_the_types_of_operations_on_decimals_are_those_of_spark(reference: SparkRows) -> None:
+    of = {f"d{p}_{s}": f"decimal({p},{s})" for p, s in DECIMALS} | {"n": "bigint", "x": "double"}
+    input = Input(Schema(tuple(Field(name, type_named(type)) for name, type in of.items())))
+    trees: list[Tree] = []
+    decimals = [Column(name) for name in of if name.startswith("d")]
+    for one in decimals:
+        trees += [Call(name, (one,)) for name in ("floor", "ceil", "abs", "negate")]
+        trees += [Call("round", (one, literal(digits))) for digits in (-3, 0, 1, 20)]
+        for two in (*decimals, Column("n"), Column("x"), literal(1234), literal(Decimal("0.050"))):
+            trees += [Call(name, (one, two)) for name in ("add", "subtract", "multiply", "divide", "remainder")]
+            if not isinstance(two, Literal):  # those of Spark are no bigints
+                trees.append(Call("coalesce", (one, two)))
+    found = [bound(tree, input) for tree in trees]
+    texts = ", ".join(f"typeof({bare_sql(tree)})" for tree in trees)
+    columns = ", ".join(f"CAST(NULL AS {type}) AS {name}" for name, type in of.items())
+    names = list(reference.session.sql(f"SELECT {texts} FROM (SELECT {columns})").collect()[0])
+    different = [
+        f"{text(tree)}: {tree.type}, Spark {name}"
+        for tree, name in zip(found, names, strict=True)
+        if str(tree.type) != name
+    ]
+    assert different == []
+    aggregates = [Call(name, (one,)) for name in ("sum", "avg", "min") for one in decimals]
+    texts = ", ".join(f"typeof({bare_sql(tree)})" for tree in aggregates)
+    names = list(reference.session.sql(f"SELECT {texts} FROM (SELECT {columns})").collect()[0])
+    assert [str(bound_aggregate(tree, input, {}).type) for tree in aggregates] == names

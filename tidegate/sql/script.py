@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from tidegate import io
-from tidegate.sdk.data.columns import UNKNOWN, Field
+from tidegate.sdk.data.columns import UNKNOWN, Field, type_named
 from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import SqlError
 from tidegate.sdk.pipeline import PCollection, Pipeline
@@ -176,8 +177,8 @@ def check_definition(definition: TableDefinition) -> None:
     if format_of(definition) not in _READERS:
         raise refuse(f"the format {format_of(definition)!r} is none of {', '.join(_READERS)}: give 'format' = '…'")
     for name, type in definition.columns:
-        if type not in _TYPES:
-            raise refuse(f"the column {name} has the type {type}, and types are {', '.join(_TYPES)}")
+        if _hint_of(type) is None:
+            raise refuse(f"the column {name} has the type {type}, and types are {', '.join(_TYPES)}, DECIMAL(p, s)")
     if definition.time is not None and definition.time not in dict(definition.columns):
         raise refuse(f"WATERMARK FOR {definition.time} needs the column {definition.time} TIMESTAMP")
 
@@ -194,6 +195,17 @@ _TYPES: Final[dict[str, Any]] = {
 }
 
 
+def _hint_of(type: str) -> Any:
+    """The type of Python for a column's type; None if there is none."""
+    if type.startswith("DECIMAL"):
+        try:
+            type_named(type)
+        except ValueError:
+            return None
+        return Annotated[decimal.Decimal, type.lower()]
+    return _TYPES.get(type)
+
+
 def why_not_inserted(definition: TableDefinition, found: Sequence[Field]) -> str | None:
     """Why rows of these fields are no rows of a table; None if they are. A table without columns takes all rows."""
     names = [each.name for each in found]
@@ -203,7 +215,7 @@ def why_not_inserted(definition: TableDefinition, found: Sequence[Field]) -> str
     if names != wanted:
         return f"the table has the columns {', '.join(wanted)}, and the query {', '.join(names)}"
     for (name, type), each in zip(definition.columns, found, strict=True):
-        if each.type not in (column_type(_TYPES[type]), UNKNOWN):
+        if each.type not in (column_type(_hint_of(type)), UNKNOWN):
             return f"the column {name} is {type} in the table and {each.type} in the query: write CAST(… AS {type})"
         if each.nullable and name in definition.required:
             return f"the column {name} is NOT NULL in the table and may be NULL in the query: write COALESCE({name}, …)"
@@ -220,7 +232,7 @@ def reader_of(definition: TableDefinition) -> Any:
     """The step that reads a table."""
     arguments: dict[str, Any] = {}
     if definition.columns:
-        types = {name: _TYPES[type] for name, type in definition.columns}
+        types = {name: _hint_of(type) for name, type in definition.columns}
         required = definition.required
         arguments["schema"] = {name: type if name in required else type | None for name, type in types.items()}
     if "timezone" in definition.options:

@@ -27,7 +27,7 @@ def test_a_literal_that_decides_what_is_computed_is_not_null() -> None:
     ("expression", "told"),
     [
         (tg.col("a") + tg.col("s"), r"in a \+ s, \+ takes \(bigint bigint; .*not \(bigint, string\)"),
-        (tg.col("a").cast("date"), "a value of type bigint can't be cast to date; it can be cast to double"),
+        (tg.col("a").cast("date"), "a value of type bigint can't be cast to date; it can be cast to decimal, double"),
         (tg.fn.when(tg.col("a"), 1), "the condition a is of type bigint, not boolean"),
         (tg.fn.when(tg.col("p"), 1).otherwise("x"), "have no common type: they are bigint, string"),
         (tg.col("a", str), "the column 'a' is of type bigint, not string"),

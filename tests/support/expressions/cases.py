@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import SCALARS, Field, Schema
+from tidegate.sdk.data.columns import SCALARS, ColumnType, DecimalType, Field, Schema
 from tidegate.sdk.relational.authoring import Expression, literal
 from tidegate.sdk.relational.binding import Input, bound, bound_aggregate
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Tree
@@ -22,6 +23,7 @@ INF = float("inf")
 POOLS: Final[dict[str, list[Any]]] = {
     "bigint": [None, 0, 1, -1, 7, -2, 2**63 - 1, -(2**63), 40],
     "double": [None, 0.0, -0.0, 1.5, -2.5, NAN, INF, -INF, 1e300],
+    "decimal": [None, *map(Decimal, ("0", "1.50", "-2.25", "99999999.99", "-0.01", "0.05", "7", "40"))],
     "string": [None, "", "a", " 12 ", "Straße", "👍é ", "1e3", "TRUE", "2024-02-29"],
     "boolean": [None, True, False],
     "date": [None, datetime.date(2024, 2, 29), datetime.date(1969, 12, 31), datetime.date(2023, 1, 31)],
@@ -43,6 +45,7 @@ POOLS: Final[dict[str, list[Any]]] = {
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "bigint": ("a", "b"),
     "double": ("x", "y"),
+    "decimal": ("m", "n"),
     "string": ("s", "t"),
     "boolean": ("p", "q"),
     "date": ("d", "e"),
@@ -50,7 +53,10 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "interval": ("i", "j"),
 }
 
-SCHEMA: Final = Schema(tuple(Field(name, SCALARS[type]) for type, names in COLUMNS.items() for name in names))
+TYPES: Final[dict[str, ColumnType]] = {**SCALARS, "decimal": DecimalType(10, 2)}
+"""The type of the columns of each name."""
+
+SCHEMA: Final = Schema(tuple(Field(name, TYPES[type]) for type, names in COLUMNS.items() for name in names))
 INPUT: Final = Input(SCHEMA)
 
 LITERALS: Final[dict[str, list[Any]]] = {
@@ -111,11 +117,16 @@ def _arguments(name: str, signature: Signature, variable: str) -> Iterator[tuple
         yield tuple(literal(next(values)) if each is None else each for each in found)
 
 
+DECIMALS: Final = (DecimalType(10, 2), DecimalType(38, 0), DecimalType(3, 3), DecimalType(38, 18), DecimalType(2, 1))
+"""The types to which values are cast that are cast to decimals."""
+
+
 def casts() -> Iterator[Tree]:
     """Casts of the first column of each type to every type."""
     for given, to in CASTS:
         for name in COLUMNS[given]:
-            yield bound(Cast(Column(name), SCALARS[to]), INPUT)
+            for type in DECIMALS if to == "decimal" else (TYPES[to],):
+                yield bound(Cast(Column(name), type), INPUT)
 
 
 def python_results(tree: Tree, rows: list[dict[str, Any]]) -> list[Any]:
@@ -150,7 +161,8 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
         condition, value, other = (_random(draw, each, depth - 1) for each in ("boolean", type, type))
         return Case(((condition, value),), other)
     if kind < 0.25 and (given := [one for one, to in CASTS if to == type]):
-        return Cast(_random(draw, draw.choice(given), depth - 1), SCALARS[type])
+        to = draw.choice(DECIMALS) if type == "decimal" else TYPES[type]
+        return Cast(_random(draw, draw.choice(given), depth - 1), to)
     operation, signature, variable = draw.choice(_makers(type))
     arguments: list[Tree] = []
     given = draw.choice(LITERALS.get(operation.name, [()]))

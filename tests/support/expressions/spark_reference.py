@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Callable, Collection, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 from tests.support.expressions.cases import SCHEMA
@@ -63,6 +64,19 @@ def sql(tree: Tree) -> str:
             return f"CAST({_call(tree)} AS {sql_type(tree.type)})"
 
 
+def bare_sql(tree: Tree) -> str:
+    """The SQL of a tree without types, as an author would write it."""
+    match tree:
+        case Literal(value=value):
+            return _literal(value)
+        case Call(operation=name, arguments=(one, two)) if name in _INFIX:
+            return f"({bare_sql(one)} {_INFIX[name]} {bare_sql(two)})"
+        case Call(operation=name, arguments=arguments):
+            texts = list(map(bare_sql, arguments))
+            return _SPECIAL[name](texts) if name in _SPECIAL else f"{_NAMES.get(name, name)}({', '.join(texts)})"
+    return sql(tree)
+
+
 def filtered_sql(aggregate: Call, condition: Tree) -> str:
     """The SQL of an aggregate of the rows for which a condition is true."""
     return f"CAST({_call(aggregate)} FILTER (WHERE {sql(condition)}) AS {sql_type(aggregate.type)})"
@@ -117,6 +131,8 @@ def _literal(value: Any) -> str:
             return f"'{value}'" if value == -(2**63) else f"{value}L" if abs(value) >= 2**31 else str(value)
         case float():
             return f"'{value!r}'" if not math.isfinite(value) else f"{value!r}D"
+        case Decimal():
+            return f"{value:f}BD"
         case str():
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
         case datetime.datetime():
@@ -172,6 +188,8 @@ CONDITIONS: Final = {
     "INTERVAL_ARITHMETIC_OVERFLOW": "ARITHMETIC_OVERFLOW",
     "DIVIDE_BY_ZERO": "DIVIDE_BY_ZERO",
     "REMAINDER_BY_ZERO": "REMAINDER_BY_ZERO",
+    "NUMERIC_VALUE_OUT_OF_RANGE": "NUMERIC_VALUE_OUT_OF_RANGE",
+    "NUMERIC_OUT_OF_SUPPORTED_RANGE": "NUMERIC_VALUE_OUT_OF_RANGE",
     "CAST_INVALID_INPUT": "CAST_INVALID_INPUT",
     "CAST_OVERFLOW": "CAST_OVERFLOW",
     "DATETIME_OVERFLOW": "DATETIME_OVERFLOW",

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import datetime
+import re
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import pyarrow.parquet as parquet
 
 import tidegate as tg
 
 TABLES = ("nation", "region", "part", "supplier", "partsupp", "customer", "orders", "lineitem")
-_TYPES: dict[str, Any] = {"int64": int, "double": float, "date32[day]": datetime.date, "string": str}
+_TYPES: dict[str, Any] = {"int64": int, "date32[day]": datetime.date, "string": str}
+
+
+def _type_of(name: str) -> Any:
+    digits = re.fullmatch(r"decimal128\((\d+), (\d+)\)", name)
+    return Annotated[Decimal, f"decimal({digits[1]},{digits[2]})"] if digits else _TYPES[name]
 
 
 @cache
 def record_of(path: Path) -> Any:
     """The type of a table's rows."""
-    fields = [(field.name, _TYPES[str(field.type)]) for field in parquet.read_schema(path)]
+    fields = [(field.name, _type_of(str(field.type))) for field in parquet.read_schema(path)]
     return NamedTuple("Record", fields)  # type: ignore[misc]
 
 

@@ -13,6 +13,7 @@ from tidegate.sdk.data.columns import (
     DATE,
     DOUBLE,
     INTERVAL,
+    MAX_PRECISION,
     STRING,
     TIMESTAMP,
     UNKNOWN,
@@ -52,7 +53,8 @@ def column_type_of_arrow(type: Any) -> ColumnType:
         if fits(type):
             return found
     if kinds.is_decimal(type):
-        return DecimalType(type.precision, type.scale)
+        fits = type.precision <= MAX_PRECISION and 0 <= type.scale <= type.precision
+        return DecimalType(type.precision, type.scale) if fits else UNKNOWN
     if kinds.is_map(type):
         return MapType(column_type_of_arrow(type.key_type), column_type_of_arrow(type.item_type))
     if kinds.is_struct(type):

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from tidegate.sdk.data.schema import declared_decimal
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
 
@@ -129,8 +130,8 @@ def from_json(columns: Iterable[Sequence[Any]]) -> RecordSchema:
 
 def field_of_hint(name: str, hint: Any, of: str, *, required: bool = True) -> Field:
     """The column of this name whose values have an annotated type. Raises BuildError for a type that no column has."""
-    plain, nullable = without_none(hint)
-    return Field(name, arrow_type(plain, name, of), nullable, required=required)
+    _, nullable = without_none(hint)
+    return Field(name, arrow_type(hint, name, of), nullable, required=required)
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
@@ -150,6 +151,9 @@ def arrow_type(hint: Any, column: str, of: str) -> Any:
     """The Arrow type for an annotation; None for Any. Raises BuildError, naming the column, if there is none."""
     import pyarrow as pa
 
+    declared = declared_decimal(hint)
+    if declared is not None:
+        return pa.decimal128(declared.precision, declared.scale)
     hint, _ = without_none(hint)
     if hint is Any or hint is object:
         return None
@@ -195,23 +199,27 @@ def class_fields(cls: type) -> dict[str, tuple[Any, bool]] | None:
     value is required. None for any other class."""
     if is_pydantic(cls):
         model: Any = cls
-        return {
-            name: (field.annotation if field.annotation is not None else Any, field.is_required())
-            for name, field in model.model_fields.items()
-        }
+        return {name: (_annotated(field), field.is_required()) for name, field in model.model_fields.items()}
     if dataclasses.is_dataclass(cls):
-        hints = typing.get_type_hints(cls)
+        hints = typing.get_type_hints(cls, include_extras=True)
         return {
             field.name: (hints[field.name], is_missing(field.default) and is_missing(field.default_factory))
             for field in dataclasses.fields(cls)
             if field.init
         }
     if is_named_tuple(cls):
-        hints, named = typing.get_type_hints(cls), typing.cast(Any, cls)
+        hints, named = typing.get_type_hints(cls, include_extras=True), typing.cast(Any, cls)
         return {name: (hints.get(name, Any), name not in named._field_defaults) for name in named._fields}
     if typing.is_typeddict(cls):
         return {name: (hint, True) for name, hint in typing.get_type_hints(cls).items()}
     return None
+
+
+def _annotated(field: Any) -> Any:
+    """The annotation of a pydantic model's field, with what pydantic has taken from it."""
+    if field.annotation is None:
+        return Any
+    return typing.Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
 
 
 def is_missing(default: object) -> bool:

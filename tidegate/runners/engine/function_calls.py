@@ -67,7 +67,7 @@ def _why_called(node: ParDo | CombinePerKey, step: Step) -> str:
 def _why_not_inlined(node: ParDo | CombinePerKey, pipeline: Pipeline) -> str:
     if isinstance(node, CombinePerKey):
         combiner = load_combiner(node)
-        if isinstance(combiner, AggregateFn):
+        if isinstance(combiner, AggregateFn) and combiner.adding is not None:
             return ""  # loops have its lines in any case
         adding = adding_function(combiner, node.fn.body, "whole")
         return "it is a combiner" if adding is None else Inlining([adding]).reasons.get(0, "")

@@ -23,6 +23,11 @@ class ColumnType:
 
     __slots__ = ()
 
+    @property
+    def kind(self) -> str:
+        """The name without parameters: `decimal`, `array`."""
+        return str(self).partition("(")[0].partition("<")[0]
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """In JSON: its name."""
@@ -49,6 +54,11 @@ class DecimalType(ColumnType):
 
     precision: int
     scale: int
+
+    @property
+    def whole_digits(self) -> int:
+        """The number of digits before the point."""
+        return self.precision - self.scale
 
     def __str__(self) -> str:
         return f"decimal({self.precision},{self.scale})"
@@ -122,6 +132,9 @@ class Schema:
         return ", ".join(map(str, self.fields))
 
 
+MAX_PRECISION: Final = 38
+"""The greatest number of digits of a decimal."""
+
 BOOLEAN: Final = ScalarType("boolean")
 BIGINT: Final = ScalarType("bigint")
 DOUBLE: Final = ScalarType("double")
@@ -175,6 +188,8 @@ def _type(tokens: Iterator[str]) -> tuple[ColumnType, str]:
         case "decimal":
             precision, scale = (int(next(tokens)) for _ in range(2) if next(tokens) in "(,")
             _expect(")", next(tokens))
+            if not 1 <= precision <= MAX_PRECISION or not 0 <= scale <= precision:
+                _refuse(word)
             return DecimalType(precision, scale), next(tokens)
         case "array":
             _expect("<", next(tokens))

@@ -26,10 +26,12 @@ from tidegate.sdk.data.columns import (
     DATE,
     DOUBLE,
     INTERVAL,
+    MAX_PRECISION,
     SCALARS,
     STRING,
     TIMESTAMP,
     UNKNOWN,
+    VOID,
     Access,
     ArrayType,
     ColumnType,
@@ -38,6 +40,7 @@ from tidegate.sdk.data.columns import (
     MapType,
     Schema,
     StructType,
+    type_named,
 )
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, Timestamp
@@ -115,12 +118,36 @@ def column_of(hint: Any) -> tuple[ColumnType, bool]:
             return DOUBLE, nullable
         if len(others) != 1:
             return UNKNOWN, True
-        return column_of(others[0])[0], nullable
+        declared = declared_decimal(plain)
+        return (column_of(others[0])[0] if declared is None else declared), nullable
     if origin_of(plain) is Literal:
         kinds = {type(value) for value in get_args(plain)}
         return (column_of(kinds.pop())[0] if len(kinds) == 1 else UNKNOWN), False
     cls, arguments = class_of(plain)
-    return _column_of_class(plain, cls, arguments), False
+    found = _column_of_class(plain, cls, arguments)
+    return (declared_decimal(hint) or found) if isinstance(found, DecimalType) else found, False
+
+
+def declared_decimal(hint: Any) -> DecimalType | None:
+    """The decimal of an annotation, also of one that allows None: `Annotated[Decimal, "decimal(12,2)"]`, or pydantic's
+    `Field(max_digits=12, …)`. None for other annotations."""
+    if is_union(hint):
+        return next((found for each in get_args(hint) if (found := declared_decimal(each)) is not None), None)
+    if origin_of(hint) is not Annotated:
+        return None
+    for note in get_args(hint)[1:]:
+        for each in (note, *(getattr(note, "metadata", None) or ())):
+            if isinstance(each, str):
+                try:
+                    type = type_named(each)
+                except ValueError:
+                    continue
+                if isinstance(type, DecimalType):
+                    return type
+            digits, places = getattr(each, "max_digits", None), getattr(each, "decimal_places", None)
+            if isinstance(digits, int) and isinstance(places, int) and 0 <= places <= digits <= MAX_PRECISION:
+                return DecimalType(digits, places)
+    return None
 
 
 def _column_of_class(hint: Any, cls: Any, arguments: tuple[Any, ...]) -> ColumnType:
@@ -156,13 +183,15 @@ def _field_names(cls: Any) -> list[str] | None:
 
 def column_type(given: Any) -> ColumnType:
     """A type given by an author: a name in SQL (`"bigint"`), or a Python type (`int`). Raises BuildError."""
-    found: ColumnType | None
     if isinstance(given, ColumnType):
         return given
-    found = SCALARS.get(given.lower()) if isinstance(given, str) else column_of(given)[0]
-    if found is None or found == UNKNOWN:
+    try:
+        found = type_named(given.lower()) if isinstance(given, str) else column_of(given)[0]
+    except ValueError:
+        found = UNKNOWN
+    if found in (UNKNOWN, VOID):
         raise BuildError(
-            f"{shorten(given)} is not the type of a column: the types are {', '.join(SCALARS)}, "
-            "or Python types such as int, float, str, bool, datetime and date"
+            f"{shorten(given)} is not the type of a column: the types are {', '.join(SCALARS)}, decimal(p,s) with up "
+            f"to {MAX_PRECISION} digits, or Python types such as int, float, Decimal, str, bool, datetime and date"
         )
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
+from decimal import Context, Decimal
 from typing import Any, ClassVar, Final, NoReturn
 
 from tidegate.sdk.data.columns import (
@@ -17,6 +18,7 @@ from tidegate.sdk.data.columns import (
     DATE,
     DOUBLE,
     INTERVAL,
+    MAX_PRECISION,
     STRING,
     TIMESTAMP,
     UNKNOWN,
@@ -25,6 +27,7 @@ from tidegate.sdk.data.columns import (
 )
 from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.relational.decimal_types import decimal_of
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, text
 from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.relations import Order
@@ -262,8 +265,8 @@ def col(name: str, type: Any = None) -> Expression:
 
 
 def lit(value: Any) -> Expression:
-    """A literal: a bool, int, float, str, bytes, date, aware datetime, timedelta, Timestamp, Duration, or None for
-    NULL."""
+    """A literal: a bool, int, float, Decimal, str, bytes, date, aware datetime, timedelta, Timestamp, Duration, or None
+    for NULL."""
     return Expression(literal(value))
 
 
@@ -280,17 +283,24 @@ def literal(value: Any) -> Literal:
             if value.tzinfo is None:
                 raise BuildError(f"{value!r} has no time zone, so it is not an instant: add tzinfo=timezone.utc")
             return Literal(value.astimezone(datetime.UTC), TIMESTAMP)
+        case Decimal():
+            type = decimal_of(value)
+            if type is None:
+                raise BuildError(f"{value} is no decimal of at most {MAX_PRECISION} digits")
+            scaled = value.quantize(Decimal(1).scaleb(-type.scale), context=_WIDE)
+            return Literal(scaled if scaled else scaled.copy_abs(), type)
         case int() if not isinstance(value, bool) and not -(2**63) <= value < 2**63:
             raise BuildError(f"{value} is out of range for bigint, which has 64 bits")
-    for kind, type in _LITERALS.items():
+    for kind, scalar in _LITERALS.items():
         if isinstance(value, kind):
-            return Literal(value, type)
+            return Literal(value, scalar)
     raise BuildError(
         f"{shorten(value)} can't be part of an expression: literals are numbers, strings, bytes, bools, dates, times "
         "and None. A column is tg.col(name)"
     )
 
 
+_WIDE: Final = Context(100)
 _LITERALS: Final[dict[type, ColumnType]] = {
     bool: BOOLEAN,
     int: BIGINT,

@@ -9,22 +9,41 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal
 from typing import Any, Final, TypeGuard
 
 from tidegate.sdk.data.columns import (
     BIGINT,
     BOOLEAN,
+    DOUBLE,
     SCALARS,
     UNKNOWN,
     VOID,
     ColumnType,
+    DecimalType,
     Field,
     Schema,
 )
 from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.relational.date_patterns import format_of
+from tidegate.sdk.relational.decimal_types import (
+    as_decimal_type,
+    common_decimal,
+    decimal_cast_fails,
+    decimal_of,
+    result_type,
+)
 from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, mapped, text, walk
-from tidegate.sdk.relational.operations import CASTS, COMPARABLE, IMPLICIT, OPERATIONS, Operation, Parameter, Signature
+from tidegate.sdk.relational.operations import (
+    CASTS,
+    COMPARABLE,
+    IMPLICIT,
+    NULLING,
+    OPERATIONS,
+    Operation,
+    Parameter,
+    Signature,
+)
 from tidegate.sdk.relational.regular_expressions import PatternError, translated
 
 
@@ -146,7 +165,7 @@ def bound_alike(trees: Sequence[Tree], what: str) -> list[Tree]:
 
 def is_comparable(type: ColumnType) -> bool:
     """Whether values of a type can be compared."""
-    return type in _COMPARABLE_TYPES
+    return type.kind in COMPARABLE
 
 
 def is_aggregate(tree: Tree) -> bool:
@@ -159,8 +178,11 @@ def may_fail(tree: Tree) -> bool:
     match tree:
         case Call(operation=operation) if OPERATIONS[operation].fails:
             return True
-        case Cast(operand=operand, type=type) if CASTS.get((str(operand.type), str(type))):
+        case Cast(operand=operand, type=DecimalType() as type) if decimal_cast_fails(operand.type, type):
             return True
+        case Cast(operand=operand, type=type) if CASTS.get((operand.type.kind, type.kind)):
+            if not isinstance(type, DecimalType):
+                return True
     return any(may_fail(each) for each in walk(tree) if each is not tree)
 
 
@@ -200,14 +222,17 @@ def _cast(operand: Tree, type: ColumnType, tree: Tree) -> Tree:
         return operand
     if operand.type == VOID:
         return Literal(None, type)
-    if (str(operand.type), str(type)) not in CASTS:
-        allowed = [to for given, to in CASTS if given == str(operand.type)]
+    kinds = (operand.type.kind, type.kind)
+    if kinds not in CASTS:
+        allowed = [to for given, to in CASTS if given == kinds[0]]
         advice = f"; it can be cast to {', '.join(allowed)}" if allowed else ""
         raise TypeCheckError(f"{text(tree)}: a value of type {operand.type} can't be cast to {type}{advice}")
-    return Cast(operand, type, operand.nullable)
+    return Cast(operand, type, operand.nullable or kinds in NULLING)
 
 
 def _call(operation: Operation, arguments: list[Tree], tree: Tree) -> Tree:
+    if operation.name in INFIX or operation.name == "not_distinct":
+        arguments = _with_decimal_literals(arguments)
     for signature in operation.signatures:
         if (types := _match(signature, arguments, exactly=True)) is not None:
             return _typed_call(operation, signature, arguments, types)
@@ -217,10 +242,28 @@ def _call(operation: Operation, arguments: list[Tree], tree: Tree) -> Tree:
     raise TypeCheckError(_wrong_types(operation, arguments, tree))
 
 
+def _with_decimal_literals(arguments: list[Tree]) -> list[Tree]:
+    """The operands, with whole numbers beside decimals as decimals of the digits that they are written with."""
+    if not any(isinstance(each.type, DecimalType) for each in arguments):
+        return arguments
+    return [
+        _implicit(each, decimal_of(each.value) or each.type)
+        if isinstance(each, Literal) and each.type == BIGINT
+        else each
+        for each in arguments
+    ]
+
+
 def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree], types: _Types) -> Tree:
     _check_literals(operation, signature, arguments)
     fitted = tuple(_implicit(argument, type) for argument, type in zip(arguments, types.parameters, strict=True))
-    result = types.variable if signature.result == "T" else SCALARS[signature.result]
+    match signature.result:
+        case "T":
+            result = types.variable
+        case "decimal":
+            result = result_type(operation.name, types.parameters, _digits(fitted))
+        case name:
+            result = SCALARS[name]
     match operation.nulls:
         case "never":
             nullable = False
@@ -229,6 +272,14 @@ def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree
         case "own":
             nullable = _nullable_by_own_rule(operation, fitted)
     return Call(operation.name, fitted, result, nullable)
+
+
+def _digits(arguments: Sequence[Tree]) -> int:
+    """The number of digits that a call of `round` gives as a literal."""
+    match arguments:
+        case [_, Literal(value=int(digits))]:
+            return digits
+    return 0
 
 
 _PATTERN: Final = re.compile(r"(?:[^\\]|\\[%_\\])*")
@@ -286,7 +337,11 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
     if parameters is None:
         return None
     variable = _common([argument.type for argument, each in zip(arguments, parameters) if each.type == "T"])
-    if variable is None or (variable not in _COMPARABLE_TYPES and any(each.type == "T" for each in parameters)):
+    if variable is None or (not is_comparable(variable) and any(each.type == "T" for each in parameters)):
+        return None
+    decimals = [argument.type for argument, each in zip(arguments, parameters) if each.type == "decimal"]
+    decimal = next((type for type in decimals if isinstance(type, DecimalType)), None)
+    if decimals and decimal is None:
         return None
     found: list[ColumnType] = []
     for argument, parameter in zip(arguments, parameters):
@@ -297,15 +352,14 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
                 type: ColumnType = argument.type
             case "T":
                 type = variable
+            case "decimal":
+                type = (decimal if argument.type == VOID else as_decimal_type(argument.type)) or UNKNOWN
             case name:
                 type = SCALARS[name]
         if argument.type != type and (exactly or _fitted(argument, type) is None):
             return None
         found.append(type)
     return _Types(tuple(found), variable)
-
-
-_COMPARABLE_TYPES: Final = frozenset(SCALARS[name] for name in COMPARABLE)
 
 
 def _stretched(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...] | None:
@@ -320,11 +374,14 @@ def _common(types: Sequence[ColumnType]) -> ColumnType | None:
     """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none."""
     found: ColumnType = VOID
     for type in types:
+        one, two = as_decimal_type(found), as_decimal_type(type)
         if type in (found, VOID):
             continue
-        if found == VOID or (str(found), str(type)) in IMPLICIT:
+        if one is not None and two is not None and "decimal" in (found.kind, type.kind):
+            found = common_decimal(one, two)
+        elif found == VOID or (found.kind, type.kind) in IMPLICIT:
             found = type
-        elif (str(type), str(found)) not in IMPLICIT:
+        elif (type.kind, found.kind) not in IMPLICIT:
             return None
     return found
 
@@ -335,11 +392,20 @@ def _fitted(tree: Tree, type: ColumnType) -> Tree | None:
         return tree
     if tree.type == VOID:
         return Literal(None, type)
-    if (str(tree.type), str(type)) not in IMPLICIT:
+    match tree, type:
+        case Literal(value=int() | Decimal() as number), DecimalType():
+            exact = Decimal(number).quantize(Decimal(1).scaleb(-type.scale), context=_WIDE)
+            if exact == number and exact.adjusted() < type.whole_digits:
+                return Literal(exact, type)
+        case Literal(value=int() | Decimal() as number), _ if type == DOUBLE:
+            return Literal(float(number), type)
+    kinds = (tree.type.kind, type.kind)
+    if kinds not in IMPLICIT and kinds != ("decimal", "decimal"):
         return None
-    if isinstance(tree, Literal) and tree.type == BIGINT:
-        return Literal(float(tree.value), type)
     return Cast(tree, type, tree.nullable)
+
+
+_WIDE: Final = Context(100)
 
 
 def _implicit(tree: Tree, type: ColumnType) -> Tree:

@@ -5,8 +5,9 @@ has it, and if a test compares it with Spark in values and errors.
 
 A signature is written `bigint bigint -> bigint`. `T` stands for one comparable type, the same in all its places; `any`
 for a type of its own in each place; `T*`, the last parameter, for any number of arguments; and `string!` for a literal.
-An argument may be cast implicitly: a bigint to double, a date to timestamp, and NULL to any type. There is no implicit
-cast between strings and other types.
+An argument may be cast implicitly: a bigint to decimal or double, a decimal to double, a date to timestamp, and NULL to
+any type. There is no implicit cast between strings and other types. `decimal` stands for decimals of any digits, those
+of the result following from them (`decimal_types`); a signature with it needs an argument that is one.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Operation:
     of_window: bool = False
 
 
-COMPARABLE: Final = ("boolean", "bigint", "double", "string", "date", "timestamp", "interval", "binary")
+COMPARABLE: Final = ("boolean", "bigint", "decimal", "double", "string", "date", "timestamp", "interval", "binary")
 """The types that `T` stands for."""
 
 
@@ -90,7 +91,8 @@ def _row(
     return Operation(name, made, summary, nulls, fails, eager, last_first, rounded, aggregate, of_window)
 
 
-_NUMBERS: Final = "bigint bigint -> bigint, double double -> double"
+_NUMBERS: Final = "bigint bigint -> bigint, decimal decimal -> decimal, double double -> double"
+_NUMBER: Final = "bigint -> bigint, decimal -> decimal, double -> double"
 
 _ROWS: Final = (
     # arithmetic
@@ -106,11 +108,11 @@ _ROWS: Final = (
         "The difference; an error outside the range of the type.",
         fails=True,
     ),
-    _row("multiply", _NUMBERS, "The product; an error outside the range of bigint.", fails=True),
+    _row("multiply", _NUMBERS, "The product; an error outside the range of the type.", fails=True),
     _row(
         "divide",
-        "double double -> double",
-        "The quotient as a double; an error for a divisor of 0.",
+        "decimal decimal -> decimal, double double -> double",
+        "The quotient, which of two bigints is a double; an error for a divisor of 0.",
         fails=True,
         last_first=True,
     ),
@@ -128,24 +130,25 @@ _ROWS: Final = (
         fails=True,
         last_first=True,
     ),
-    _row("negate", "bigint -> bigint, double -> double", "The number with the other sign.", fails=True),
-    _row("abs", "bigint -> bigint, double -> double", "The number without its sign.", fails=True),
+    _row("negate", _NUMBER, "The number with the other sign.", fails=True),
+    _row("abs", _NUMBER, "The number without its sign.", fails=True),
     _row(
         "floor",
-        "bigint -> bigint, double -> bigint",
+        "bigint -> bigint, decimal -> decimal, double -> bigint",
         "The greatest whole number that is not greater; 0 for NaN.",
         fails=True,
     ),
     _row(
         "ceil",
-        "bigint -> bigint, double -> bigint",
+        "bigint -> bigint, decimal -> decimal, double -> bigint",
         "The least whole number that is not less; 0 for NaN.",
         fails=True,
     ),
     _row(
         "round",
-        "double bigint! -> double",
-        "The double rounded to that number of decimal digits; a half is rounded away from 0.",
+        "bigint bigint! -> bigint, decimal bigint! -> decimal, double bigint! -> double",
+        "The number rounded to that number of decimal digits; a half is rounded away from 0.",
+        fails=True,
     ),
     _row("sqrt", "double -> double", "The square root; NaN for a negative number."),
     _row("exp", "double -> double", "The exponential.", rounded=True),
@@ -246,14 +249,22 @@ _ROWS: Final = (
     _row("count_distinct", "T -> bigint", "The number of different values.", "never", aggregate=True),
     _row(
         "sum",
-        "bigint -> bigint, double -> double",
-        "The sum of the values; an error outside the range of bigint.",
+        _NUMBER,
+        "The sum of the values; an error outside the range of the type.",
         "own",
         fails=True,
         rounded=True,
         aggregate=True,
     ),
-    _row("avg", "bigint -> double, double -> double", "The mean.", "own", rounded=True, aggregate=True),
+    _row(
+        "avg",
+        "bigint -> double, decimal -> decimal, double -> double",
+        "The mean.",
+        "own",
+        fails=True,
+        rounded=True,
+        aggregate=True,
+    ),
     _row("min", "T -> T", "The least value.", "own", aggregate=True),
     _row("max", "T -> T", "The greatest value.", "own", aggregate=True),
     _row("bool_and", "boolean -> boolean", "Whether all values are true.", "own", aggregate=True),
@@ -264,16 +275,25 @@ OPERATIONS: Final[dict[str, Operation]] = {row.name: row for row in _ROWS}
 """The operations by name. Values of all aggregates are those that are not NULL."""
 
 CASTS: Final[dict[tuple[str, str], bool]] = {
+    ("bigint", "decimal"): True,
     ("bigint", "double"): False,
     ("bigint", "string"): False,
     ("bigint", "boolean"): False,
+    ("decimal", "bigint"): True,
+    ("decimal", "decimal"): True,
+    ("decimal", "double"): False,
+    ("decimal", "string"): False,
+    ("decimal", "boolean"): False,
     ("double", "bigint"): True,
+    ("double", "decimal"): True,
     ("double", "string"): False,
     ("double", "boolean"): False,
     ("boolean", "bigint"): False,
+    ("boolean", "decimal"): True,
     ("boolean", "double"): False,
     ("boolean", "string"): False,
     ("string", "bigint"): True,
+    ("string", "decimal"): True,
     ("string", "double"): True,
     ("string", "boolean"): True,
     ("string", "date"): True,
@@ -282,7 +302,10 @@ CASTS: Final[dict[tuple[str, str], bool]] = {
     ("timestamp", "date"): False,
     ("timestamp", "string"): False,
 }
-"""The casts between different types, and whether they may fail."""
+"""The casts between different types, and whether they may fail. Those to decimals fail for too few digits."""
 
-IMPLICIT: Final = frozenset({("bigint", "double"), ("date", "timestamp")})
+NULLING: Final = frozenset({("double", "decimal")})
+"""The casts that give NULL for some values."""
+
+IMPLICIT: Final = frozenset({("bigint", "decimal"), ("bigint", "double"), ("decimal", "double"), ("date", "timestamp")})
 """The casts that are inserted where a parameter's type asks for them."""

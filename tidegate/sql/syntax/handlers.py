@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import decimal
-import math
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeAlias
 
-from tidegate.sdk.data.columns import DOUBLE, ColumnType
-from tidegate.sdk.relational.expressions import Call, Literal, Tree
+from tidegate.sdk.data.columns import ColumnType
+from tidegate.sdk.relational.expressions import Call, Tree
 from tidegate.sql.syntax.nodes import Handlers, shown
 from tidegate.sql.syntax.text import SqlText
 
@@ -41,14 +39,6 @@ reads = HANDLERS.reads
 
 def tree_of(node: Any, names: Names) -> Tree:
     """The tree of a node, without types. Raises SqlError for what isn't supported."""
-    try:
-        exact = exact_number(node)
-    except decimal.DecimalException:
-        raise names.source.refusal(f"{shown(node)} is no number that can be computed exactly", node) from None
-    if exact is not None:
-        if not math.isfinite(value := float(exact)):
-            raise names.source.refusal(f"{shown(node)} is too large for a double", node)
-        return Literal(value, DOUBLE)
     function = HANDLERS.function(node, names.source)
     if function is None:
         raise names.source.refusal(f"{shown(node)} is not supported ({type(node).__name__}){_advice(node)}", node)
@@ -74,30 +64,3 @@ def _advice(node: Any) -> str:
 
 def call(operation: str, *arguments: Tree) -> Tree:
     return Call(operation, arguments)
-
-
-def exact_number(node: Any) -> decimal.Decimal | None:
-    """The value of a constant with a decimal point, computed exactly: 0.06 + 0.01 is 0.07 in SQL."""
-    found = number_of(node)
-    return found if found is not None and found.as_tuple().exponent not in (0,) else None
-
-
-def number_of(node: Any) -> decimal.Decimal | None:
-    match type(node).__name__:
-        case "Literal" if not node.args.get("is_string"):
-            text = str(node.this)
-            found = decimal.Decimal(text)
-            is_double = not text.isdecimal()  # as 1e0 and 1. are
-            return found * decimal.Decimal("1.0") if is_double and found.as_tuple().exponent == 0 else found
-        case "Paren":
-            return number_of(node.this)
-        case "Neg":
-            inner = number_of(node.this)
-            return None if inner is None else -inner
-        case "Add" | "Sub" | "Mul" as kind:
-            one, two = number_of(node.this), number_of(node.expression)
-            if one is None or two is None:
-                return None
-            return one + two if kind == "Add" else one - two if kind == "Sub" else one * two
-        case _:
-            return None

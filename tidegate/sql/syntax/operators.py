@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import decimal
+import math
 from typing import Any, Final
 
 from tidegate.sdk.data.columns import BOOLEAN, STRING, VOID
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.relational.authoring import literal
 from tidegate.sdk.relational.expressions import Case, Literal, Tree
-from tidegate.sql.syntax.handlers import HANDLERS, Names, call, number_of, reads, tree_of
+from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.times import is_interval, shifted
 
@@ -29,14 +31,22 @@ def _paren(node: Any, names: Names) -> Tree:
 def _literal(node: Any, names: Names) -> Tree:
     if node.args.get("is_string"):
         return Literal(str(node.this), STRING)
-    return _integer(int(node.this), node, names)
+    return _number(str(node.this), node, names)
 
 
-def _integer(value: int, node: Any, names: Names) -> Tree:
+def _number(text: str, node: Any, names: Names) -> Tree:
+    """A constant: a bigint, a decimal if it has a point, a double if it has an exponent."""
     try:
-        return literal(value)
-    except BuildError as error:
+        if text.strip("-").isdecimal():
+            return literal(int(text))
+        if "e" not in text.lower():
+            return literal(decimal.Decimal(text))
+        value = float(text)
+    except (BuildError, ArithmeticError, ValueError) as error:
         raise names.source.refusal(str(error), node) from None
+    if not math.isfinite(value):
+        raise names.source.refusal(f"{shown(node)} is too large for a double", node)
+    return literal(value)
 
 
 @reads("Boolean")
@@ -103,9 +113,9 @@ def _sum(node: Any, names: Names) -> Tree:
 
 @reads("Neg")
 def _negation(node: Any, names: Names) -> Tree:
-    number = number_of(node.this)
-    if number is not None:
-        return _integer(-int(number), node, names)
+    if type(node.this).__name__ == "Literal" and not node.this.args.get("is_string"):
+        HANDLERS.function(node.this, names.source)  # checks the arguments
+        return _number(f"-{node.this.this}", node, names)
     return call("negate", tree_of(node.this, names))
 
 

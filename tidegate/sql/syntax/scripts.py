@@ -115,7 +115,10 @@ class _Definition:
             self._watermark()
             return
         name, type = self._take(), self._take().upper()
-        if self._is("("):  # a precision, as in TIMESTAMP(3)
+        if type in ("DECIMAL", "NUMERIC"):
+            precision, scale = self._digits()
+            type = f"DECIMAL({precision},{scale})"
+        elif self._is("("):  # a precision, as in TIMESTAMP(3)
             self.at += 1
             self._take()
             self._expect(")")
@@ -124,6 +127,18 @@ class _Definition:
             self.at += 1
             self._expect("NULL")
             self.required.add(name)
+
+    def _digits(self) -> tuple[str, str]:
+        """The digits of DECIMAL(p, s); without any, ten, none of them after the point."""
+        given = ["10", "0"]
+        if self._is("("):
+            self.at += 1
+            given[0] = self._take()
+            if self._is(","):
+                self.at += 1
+                given[1] = self._take()
+            self._expect(")")
+        return given[0], given[1]
 
     def _watermark(self) -> None:
         self.at += 2

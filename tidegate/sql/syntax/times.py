@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import datetime
 import math
+from decimal import Decimal
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import BIGINT, BOOLEAN, DATE, DOUBLE, INTERVAL, STRING, TIMESTAMP, ColumnType
+from tidegate.sdk.data.columns import (
+    BIGINT,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INTERVAL,
+    STRING,
+    TIMESTAMP,
+    ColumnType,
+    type_named,
+)
 from tidegate.sdk.relational.expressions import Cast, Literal, Tree
 from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
@@ -30,15 +41,30 @@ def type_of(node: Any, source: SqlText) -> ColumnType:
     """The type that a node names, `BIGINT` or `VARCHAR`. Raises SqlError for one that columns don't have."""
     read(node, "DataType", "this expressions", source)
     name = str(getattr(node.this, "name", node.this))
+    if name in ("DECIMAL", "NUMERIC"):
+        return _decimal(node, source)
     found = _TYPES.get(name)
     if found is None:
         advice = {"INT": "write BIGINT", "SMALLINT": "write BIGINT", "TINYINT": "write BIGINT"}.get(
-            name, "write DOUBLE" if name in ("FLOAT", "DECIMAL") else f"the types are {', '.join(_TYPES)}"
+            name, "write DOUBLE" if name == "FLOAT" else f"the types are {', '.join(_TYPES)}, DECIMAL(p, s)"
         )
         raise source.refusal(f"the type {shown(node)} is not supported: {advice}", node)
     if node.expressions:
         raise source.refusal(f"the type {shown(node)} is not supported: write {str(found).upper()}", node)
     return found
+
+
+def _decimal(node: Any, source: SqlText) -> ColumnType:
+    """DECIMAL(p, s); without digits ten of them, none after the point."""
+    given = [read(each, "DataTypeParam", "this", source).this for each in node.expressions]
+    try:
+        precision, scale = (*(int(str(each.this)) for each in given), *(10, 0)[len(given) :])
+        return type_named(f"decimal({precision},{scale})")
+    except ValueError:
+        message = (
+            f"the type {shown(node)} has no such digits: DECIMAL(p, s) has p of them, at most 38, and s after the point"
+        )
+        raise source.refusal(message, node) from None
 
 
 @reads("Cast", args="this to")
@@ -86,7 +112,7 @@ def _amount(node: Any, names: Names) -> tuple[float, str]:
     HANDLERS.function(node, names.source)  # checks the arguments
     unit = str(getattr(node.args.get("unit"), "name", "")).upper().removesuffix("S")
     value = tree_of(node.this, names)
-    if isinstance(value, Literal) and isinstance(value.value, (int, float)):
+    if isinstance(value, Literal) and isinstance(value.value, (int, float, Decimal)):
         number = float(value.value)
     else:
         try:

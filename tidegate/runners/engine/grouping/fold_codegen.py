@@ -71,7 +71,7 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
                 return _INLINE[kind]
             case _:
                 return _MERGE
-    if type(fn) is AggregateFn:
+    if type(fn) is AggregateFn and fn.adding is not None:
         return "a = get(k)", f"if a is None: a = table[k] = {fn.initial}", *fn.adding
     if type(fn) is CoGroupFn:
         return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"

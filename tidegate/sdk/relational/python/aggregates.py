@@ -5,13 +5,15 @@ Loops of groupings contain that code as lines of their own (`AggregateFn.adding`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.data.columns import DecimalType
+from tidegate.sdk.relational.decimal_types import result_type
 from tidegate.sdk.relational.expressions import Call
-from tidegate.sdk.relational.python import numbers
+from tidegate.sdk.relational.python import decimals, numbers
 from tidegate.sdk.relational.python.row_function import compiled
 from tidegate.sdk.relational.python.values import GREATEST, LEAST
 
@@ -20,13 +22,15 @@ from tidegate.sdk.relational.python.values import GREATEST, LEAST
 class _Fold:
     """An aggregate as Python. `{s0}`, `{s1}` are its slots, `{o0}`, `{o1}` those of another accumulator, `{v}` a value.
 
-    `initial` creates the slots; `add` and `merge` are statements, `result` an expression.
+    `initial` creates the slots; `add` and `merge` are statements, `result` an expression. `names` are the functions
+    that they call.
     """
 
     initial: tuple[str, ...]
     add: str
     merge: str
     result: str = "{s0}"
+    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _best(test: str) -> _Fold:
@@ -93,7 +97,7 @@ class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     `calls` are bound aggregates. An input is a tuple with a value for each of them that has an argument, in their
     order, or with `bare` the value of the only one. `adding` are lines that add an input `x` to an accumulator `a`,
-    and `add_all` adds many inputs.
+    None if they call functions; `add_all` adds many inputs.
     """
 
     in_parts = True
@@ -102,7 +106,7 @@ class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     def __init__(self, calls: Sequence[Call], bare: bool = False) -> None:
         self.calls, self.bare = tuple(calls), bare
         folds, adding = _folds(self.calls, bare)
-        self.adding = tuple(adding)
+        self.adding = None if any(fold.names for fold in folds) else tuple(adding)
         self._create, self.add_input, self.add_all, self._merge, self._extract = _functions(folds, adding)  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> list[Any]:
@@ -134,8 +138,7 @@ def _folds(calls: Sequence[Call], bare: bool) -> tuple[list[_Fold], list[str]]:
     slot = value = 0
     for call in calls:
         argument = call.arguments[0] if call.arguments else None
-        of_types = _FOLDS[call.operation]
-        fold = of_types["*"] if argument is None else of_types.get(str(argument.type)) or of_types["*"]
+        fold = _fold_of(call)
         folds.append(fold)
         slots = {f"s{k}": f"a[{slot + k}]" for k in range(len(fold.initial))}
         slot += len(fold.initial)
@@ -150,6 +153,24 @@ def _folds(calls: Sequence[Call], bare: bool) -> tuple[list[_Fold], list[str]]:
         statement = fold.add.format(v=name, **slots)
         adding += [f"if {name} is not None:", f"    {statement}"] if argument.nullable else [statement]
     return folds, adding
+
+
+def _fold_of(call: Call) -> _Fold:
+    """How an aggregate is computed."""
+    folds = _FOLDS[call.operation]
+    type = call.arguments[0].type if call.arguments else None
+    if not isinstance(type, DecimalType) or call.operation not in ("sum", "avg"):
+        return folds["*"] if type is None else folds.get(type.kind) or folds["*"]
+    assert isinstance(call.type, DecimalType)
+    result = f"{call.operation}_{type.precision}_{type.scale}"
+    names: dict[str, Any] = {"decimal_add": decimals.EXACT.add}
+    add = "{s0} = {v} if {s0} is None else decimal_add({s0}, {v})"
+    merge = "if {o0} is not None: {s0} = {o0} if {s0} is None else decimal_add({s0}, {o0})"
+    if call.operation == "sum":
+        return _Fold(("None",), add, merge, f"{result}({{s0}})", names | {result: decimals.sum_of(call.type)})
+    names[result] = decimals.average_of(call.type, result_type("sum", [type]))
+    merge += "\n{s1} += {o1}"
+    return _Fold(("None", "0"), f"{add}; {{s1}} += 1", merge, f"{result}({{s0}}, {{s1}})", names)
 
 
 def _functions(
@@ -167,10 +188,10 @@ def _functions(
     for fold in folds:
         slots = {f"s{k}": f"slots[{len(initial) + k}]" for k in range(len(fold.initial))}
         others = {f"o{k}": f"others[{len(initial) + k}]" for k in range(len(fold.initial))}
-        merge.append(fold.merge.format(**slots, **others))
+        merge += fold.merge.format(**slots, **others).splitlines()
         results.append(fold.result.format(**slots))
         initial += fold.initial
-    names = {"checked_sum": checked_sum}
+    names = {"checked_sum": checked_sum, **{name: call for fold in folds for name, call in fold.names.items()}}
     return (
         compiled("create", "", [f"return [{', '.join(initial)}]"], names),
         compiled("add", "a, x", [*adding, "return a"], names),

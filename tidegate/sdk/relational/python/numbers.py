@@ -84,6 +84,16 @@ def round_half_up(x: float, digits: int) -> float:
     return float(Decimal(repr(x)).quantize(Decimal(1).scaleb(-digits), ROUND_HALF_UP, _WIDE)) + 0.0
 
 
+def round_bigint(x: int, digits: int) -> int:
+    """Rounds to tens for -1, a half away from 0."""
+    if digits >= 0:
+        return x
+    unit: int = 10 ** min(-digits, 20)
+    found = (abs(x) + unit // 2) // unit * unit
+    found = -found if x < 0 else found
+    return found if -GREATEST - 1 <= found <= GREATEST else out_of_range(found)
+
+
 def _wide_context() -> Any:
     from decimal import Context
 

@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.sdk.data.columns import DecimalType
 from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.date_patterns import formatter
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, walk
 from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.python import numbers, strings
+from tidegate.sdk.relational.python.decimals import as_decimal
 from tidegate.sdk.relational.python.templates import ENVIRONMENT, Called, Template, cast_template, template_of
 from tidegate.sdk.relational.python.values import CHECKS
 
@@ -67,13 +69,19 @@ class _Printer:
         """The statements that set the variable of a column."""
         variable = self.columns[column.input, column.name] = self._variable("c")
         yield f"{variable} = {source}"
-        check = CHECKS.get(str(column.type))
-        if not checked or check is None:
+        type = column.type
+        check = CHECKS.get(type.kind)
+        if isinstance(type, DecimalType):
+            test, convert = "True", Called(f"as_decimal_{type.precision}_{type.scale}", as_decimal(type))
+        elif check is not None:
+            test, convert = check[0], Called(check[1].__name__, check[1])
+        else:
             return
-        test, convert = check
+        if not checked:
+            return
         if test.startswith("type({0}) is not date"):
             self.names |= {"date": datetime.date, "datetime": datetime.datetime, "UTC": datetime.UTC}
-        function = self._called(Called(convert.__name__, convert))
+        function = self._called(convert)
         condition = test.format(variable)
         if column.nullable:
             condition = f"{variable} is not None and ({condition})"
@@ -116,7 +124,7 @@ class _Printer:
                 extract = strings.regexp_extractor(str(_value(arguments[1])), int(_value(arguments[2])))
                 return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1], eager=False)
             case "window_start" | "window_end" | "window_time":
-                return self._filled(template_of(call.operation, ()), ("window",))
+                return self._filled(template_of(call.operation, (), call.type), ("window",))
             case "remainder" | "div" if _is_positive(arguments[1]):
                 sign = {"remainder": "%", "div": "//"}[call.operation]
                 divided = f"({{t}} {sign} {{1}} if ({{t}} := {{0}}) >= 0 else -(-{{t}} {sign} {{1}}))"
@@ -124,7 +132,7 @@ class _Printer:
             case "concat":
                 joined = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
                 return self._strict(joined, arguments, eager=True)
-        template = template_of(call.operation, tuple(each.type for each in arguments))
+        template = template_of(call.operation, tuple(each.type for each in arguments), call.type)
         operation = OPERATIONS[call.operation]
         if operation.nulls == "strict" or call.operation == "ln":
             ordered = arguments[::-1] if operation.last_first else arguments

@@ -7,12 +7,14 @@ evaluates the last one first come in reverse order. `{t}` is a variable of the t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.data.columns import ColumnType
 from tidegate.sdk.relational.python import casts, numbers, strings, times
+from tidegate.sdk.relational.python.decimals import decimal_cast, decimal_operation
 from tidegate.sdk.relational.python.values import fits_bigint
 
 
@@ -34,9 +36,6 @@ def _bigint(operation: str) -> str:
 
 def _call(function: Callable[..., Any]) -> Called:
     return Called(function.__name__, function)
-
-
-_NOT_DOUBLE: Final = ("boolean", "bigint", "string", "date", "timestamp", "interval", "binary")
 
 
 def _compared(plain: str, doubles: Template) -> dict[str, Template]:
@@ -66,7 +65,7 @@ _TEMPLATES: Final[dict[str, dict[str, Template]]] = {
     "abs": {"bigint": _bigint("abs({0})"), "double": "abs({0})"},
     "floor": {"bigint": "{0}", "double": _call(numbers.floor)},
     "ceil": {"bigint": "{0}", "double": _call(numbers.ceil)},
-    "round": {"*": _call(numbers.round_half_up)},
+    "round": {"bigint": _call(numbers.round_bigint), "*": _call(numbers.round_half_up)},
     "sqrt": {"*": _call(numbers.sqrt)},
     "exp": {"*": _call(numbers.exp)},
     "ln": {"*": _call(numbers.ln)},
@@ -149,10 +148,13 @@ ENVIRONMENT: Final[dict[str, Any]] = {
 """The functions that templates name in their text."""
 
 
-def template_of(operation: str, types: tuple[ColumnType, ...]) -> Template:
-    """The template of an operation for operands of these types."""
+def template_of(operation: str, types: tuple[ColumnType, ...], result: ColumnType) -> Template:
+    """The template of an operation for operands of these types, with a result of that type."""
+    function = decimal_operation(operation, types, result)
+    if function is not None:
+        return Called(_name(operation, *types, result), function)
     templates = _TEMPLATES[operation]
-    names = list(map(str, types))
+    names = [each.kind for each in types]
     for key in (" ".join(names), *names[:1], "*"):
         if key in templates:
             return templates[key]
@@ -161,4 +163,10 @@ def template_of(operation: str, types: tuple[ColumnType, ...]) -> Template:
 
 def cast_template(given: ColumnType, to: ColumnType) -> Template:
     """The template of a cast."""
-    return _CASTS[str(given), str(to)]
+    function = decimal_cast(given, to)
+    return _CASTS[given.kind, to.kind] if function is None else Called(_name("cast", given, to), function)
+
+
+def _name(operation: str, *types: ColumnType) -> str:
+    """A name of Python for an operation on types with parameters: `add_decimal_10_2_decimal_5_0`."""
+    return "_".join([operation, *re.findall(r"\w+", " ".join(map(str, types)))])

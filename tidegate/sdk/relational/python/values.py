@@ -23,7 +23,8 @@ GREATEST_INTERVAL: Final = datetime.timedelta(microseconds=GREATEST)
 UTC: Final = datetime.UTC
 
 
-def _refuse(value: Any, name: str, type: str, why: str = "") -> NoReturn:
+def refuse_value(value: Any, name: str, type: str, why: str = "") -> NoReturn:
+    """Raise the ExpressionError of a value that is not of its column's type."""
     if value is None:
         raise ExpressionError(
             "INVALID_COLUMN_VALUE",
@@ -38,19 +39,19 @@ def as_boolean(value: Any, name: str) -> bool:
     """A bool, also one of numpy."""
     if isinstance(value, bool) or type(value).__name__ in ("bool_", "bool"):
         return bool(value)
-    _refuse(value, name, "boolean")
+    refuse_value(value, name, "boolean")
 
 
 def as_bigint(value: Any, name: str) -> int:
     """An int of 64 bits."""
     if isinstance(value, (bool, float)):
-        _refuse(value, name, "bigint")
+        refuse_value(value, name, "bigint")
     try:
         found = operator.index(value)
     except TypeError:
-        _refuse(value, name, "bigint")
+        refuse_value(value, name, "bigint")
     if not LEAST <= found <= GREATEST:
-        _refuse(value, name, "bigint", ": it has more than 64 bits")
+        refuse_value(value, name, "bigint", ": it has more than 64 bits")
     return found
 
 
@@ -60,8 +61,8 @@ def as_double(value: Any, name: str) -> float:
         try:
             return float(value)
         except OverflowError:
-            _refuse(value, name, "double", ": it is too large")
-    _refuse(value, name, "double")
+            refuse_value(value, name, "double", ": it is too large")
+    refuse_value(value, name, "double")
 
 
 def as_string(value: Any, name: str) -> str:
@@ -70,14 +71,14 @@ def as_string(value: Any, name: str) -> str:
         return str.__str__(value)
     if isinstance(value, UUID):
         return str(value)
-    _refuse(value, name, "string")
+    refuse_value(value, name, "string")
 
 
 def as_binary(value: Any, name: str) -> bytes:
     """Plain bytes."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
-    _refuse(value, name, "binary")
+    refuse_value(value, name, "binary")
 
 
 def as_timestamp(value: Any, name: str) -> datetime.datetime:
@@ -86,19 +87,19 @@ def as_timestamp(value: Any, name: str) -> datetime.datetime:
         try:
             return value.to_utc_datetime()
         except OverflowError:
-            _refuse(value, name, "timestamp", ": it is outside the years 1 to 9999")
+            refuse_value(value, name, "timestamp", ": it is outside the years 1 to 9999")
     if isinstance(value, datetime.datetime):
         if value.tzinfo is None:
-            _refuse(value, name, "timestamp", ": it has no time zone")
+            refuse_value(value, name, "timestamp", ": it has no time zone")
         return value.astimezone(UTC)
-    _refuse(value, name, "timestamp")
+    refuse_value(value, name, "timestamp")
 
 
 def as_date(value: Any, name: str) -> datetime.date:
     """A date without a time."""
     if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
         return value
-    _refuse(value, name, "date")
+    refuse_value(value, name, "date")
 
 
 def as_interval(value: Any, name: str) -> datetime.timedelta:
@@ -107,9 +108,9 @@ def as_interval(value: Any, name: str) -> datetime.timedelta:
         value = datetime.timedelta(microseconds=value.micros)
     if isinstance(value, datetime.timedelta):
         if not LEAST_INTERVAL <= value <= GREATEST_INTERVAL:
-            _refuse(value, name, "interval", ": it has more than 64 bits of microseconds")
+            refuse_value(value, name, "interval", ": it has more than 64 bits of microseconds")
         return value
-    _refuse(value, name, "interval")
+    refuse_value(value, name, "interval")
 
 
 def field_of(element: Any, name: str) -> Any:
