@@ -39,9 +39,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
     group.addoption("--expressions", type=int, default=25, help="how many random expressions to compare with Spark")
     group.addoption("--tpch", help="a folder with tables of TPC-H, recorded by tests/support/sql/record_tpch.py")
+    group.addoption(
+        "--tpch-streaming",
+        choices=["sample", "all"],
+        default="sample",
+        help="which queries of TPC-H to run on streaming",
+    )
     group.addoption("--loops", type=int, default=24, help="how many random loops to compare with their unrolling")
     group.addoption("--duckdb", help="a Python that has DuckDB, which answers random queries, too")
     group.addoption("--queries", type=int, default=200, help="how many random queries to compare with DuckDB")
+    group.addoption("--nexmark", choices=["sample", "all"], default="sample", help="how many queries each test runs")
+    group.addoption("--nexmark-events", type=int, default=5_000, help="how many events to compare with DuckDB")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
     group.addoption(
         "--streaming-workers",

@@ -59,5 +59,10 @@ def test_a_query_of_tpch_has_the_answer_of_duckdb(folder: Path, number: int) -> 
     assert_answer(folder, number, "direct")
 
 
-def test_a_query_with_a_join_and_a_subquery_has_the_same_answer_on_the_streaming_runner(folder: Path) -> None:
-    assert_answer(folder, 4, "streaming")
+@pytest.mark.parametrize("number", range(1, 23))
+def test_a_query_of_tpch_has_the_answer_of_duckdb_on_the_streaming_runner(
+    folder: Path, number: int, request: pytest.FixtureRequest
+) -> None:
+    if number not in (4, 16) and request.config.getoption("--tpch-streaming") == "sample":
+        pytest.skip("--tpch-streaming all runs all queries on the streaming runner")
+    assert_answer(folder, number, "streaming")

@@ -14,8 +14,8 @@ def main() -> None:
     db = duckdb.connect()
     db.execute(given["schema"])
     for table, rows in given["rows"].items():
-        for row in rows:
-            db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        if rows:
+            db.executemany(f"INSERT INTO {table} VALUES ({', '.join('?' * len(rows[0]))})", rows)
     json.dump([db.execute(query).fetchall() for query in given["queries"]], sys.stdout, default=str)
 
 
