@@ -110,10 +110,6 @@ from tidegate.sdk.windowing.triggers import (
     Repeatedly,
 )
 from tidegate.sdk.windowing.window import BoundedWindow, GlobalWindow, IntervalWindow
-from tidegate.transforms.calls.async_function import AsyncFunction
-from tidegate.transforms.calls.async_map import AsyncMap
-from tidegate.transforms.calls.lookup_join import LookupJoin
-from tidegate.transforms.calls.settings import Cache, Retry
 from tidegate.transforms.combining import combiners
 from tidegate.transforms.debugging import LogElements
 from tidegate.transforms.elementwise import (
@@ -138,7 +134,6 @@ from tidegate.transforms.iteration import Empty, Settled
 from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
-from tidegate.transforms.rows.dataframes import ToDataFrame
 from tidegate.transforms.rows.select import Select
 from tidegate.transforms.waiting import WaitOn
 
@@ -161,16 +156,27 @@ if TYPE_CHECKING:
     from tidegate.sdk.relational.failures import ExpressionError
     from tidegate.sql.sql import Sql
     from tidegate.sql.steps.user_functions import udf
+    from tidegate.transforms.calls.async_function import AsyncFunction
+    from tidegate.transforms.calls.async_map import AsyncMap
+    from tidegate.transforms.calls.lookup_join import LookupJoin
+    from tidegate.transforms.calls.settings import Cache, Retry
+    from tidegate.transforms.rows.dataframes import ToDataFrame
 
 _provide_interactive(_load_interactive)
 
 _LAZY = {
+    "AsyncFunction": "tidegate.transforms.calls.async_function",
+    "AsyncMap": "tidegate.transforms.calls.async_map",
+    "Cache": "tidegate.transforms.calls.settings",
     "DurationOption": "tidegate.sdk.options.model",
     "Expression": "tidegate.sdk.relational.authoring",
     "ExpressionError": "tidegate.sdk.relational.failures",
+    "LookupJoin": "tidegate.transforms.calls.lookup_join",
     "PipelineOptions": "tidegate.sdk.options.model",
+    "Retry": "tidegate.transforms.calls.settings",
     "SizeOption": "tidegate.sdk.options.model",
     "Sql": "tidegate.sql.sql",
+    "ToDataFrame": "tidegate.transforms.rows.dataframes",
     "WriteToArrow": "tidegate.io",
     "WriteToAvro": "tidegate.io",
     "WriteToCsv": "tidegate.io",

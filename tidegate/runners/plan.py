@@ -197,6 +197,11 @@ class Plan:
         return self._region_of[stage]
 
 
+def side_id(label: str, number: int | str) -> str:
+    """The id of a step's side input, under which its blocks arrive and a chain finds its view."""
+    return f"{label}:{number}"
+
+
 def with_round(node: ParDo, number: int) -> ParDo:
     """The node with the number of a loop's round for those of its functions that ask for it."""
 

@@ -89,7 +89,12 @@ class Pipeline(Applier):
     @property
     def checks_types(self) -> bool:
         """Whether a step's input type is checked against the type it takes; `--type_check=off` disables this."""
-        return self.options.type_check != "off"
+        return self._settings.of_run.type_check != "off"
+
+    @property
+    def allows_unsafe_triggers(self) -> bool:
+        """Whether triggers that may finish early and drop data are accepted: `--allow_unsafe_triggers`."""
+        return self._settings.of_run.allow_unsafe_triggers
 
     @property
     def runner(self) -> str | Runner | None:
@@ -160,7 +165,7 @@ class Pipeline(Applier):
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.intercept(self))
         self._builder.remove_steps_of_earlier_runs(current_execution())
-        options = self.options
+        options = self._settings.of_run
         runner = self._settings.chosen_runner()
         try:
             self._settings.check_flags()
@@ -305,11 +310,7 @@ class Pipeline(Applier):
         run = {id(node) for node in self._nodes_run}
         added = next((node for node in self._steps.nodes if id(node) not in run), None)
         if added is not None:
-            raise BuildError(
-                f"the pipeline {self.name!r} was run inside its `with` block, and the step {added.label!r}, applied at "
-                f"{added.where}, was added after that, so it has not run. The pipeline runs when the block ends: leave "
-                "out run(); to see elements inside the block, use collect(), head(n) or tg.show(...)"
-            )
+            raise _not_run(self.name, added)
         return True
 
     def add(
@@ -461,6 +462,15 @@ class PCollection(PValue, Generic[T]):
 def capture(pipeline: Pipeline, variables: Sequence[PCollection[Any]], build: Callable[[], R]) -> tuple[R, Body]:
     """The result of `build`, and the steps that it applies to loop variables, which leave the pipeline."""
     return pipeline._builder.capture(variables, build)
+
+
+def _not_run(pipeline: str, added: nodes.Node) -> BuildError:
+    """The error for a step that was added after the pipeline was run inside its `with` block."""
+    return BuildError(
+        f"the pipeline {pipeline!r} was run inside its `with` block, and the step {added.label!r}, applied at "
+        f"{added.where}, was added after that, so it has not run. The pipeline runs when the block ends: leave "
+        "out run(); to see elements inside the block, use collect(), head(n) or tg.show(...)"
+    )
 
 
 def _expand_error(error: Exception, step: AppliedStep, advice: str) -> ExpandError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
-from tidegate.sdk.options.registry import runner_names
+from tidegate.sdk.options.registry import only_chosen, runner_names
 from tidegate.sdk.options.script import script_flags
 from tidegate.sdk.runner import Runner, RunOptions, find_runner
 
@@ -27,11 +27,28 @@ class RunSettings:
     ) -> None:
         self.runner = runner
         self._options = options
-        self._script = _script_flags(runner) if options is None else None
-        if self._script is not None:
-            self._options = self._script.options
-            if self._script.names_runner:
-                self.runner = self._script.options.runner
+        self._script: ScriptFlags | None = None
+        if options is None and (tokens := script_flags()):
+            self._use_flags(tokens)
+
+    def _use_flags(self, tokens: list[str]) -> None:
+        """Take runner and options from the flags of the script, which override the runner."""
+        if chosen := only_chosen(tokens):
+            self.runner, self._options = chosen, tokens
+            return
+        self._script = _read_flags(tokens, self.runner)
+        self._options = self._script.options
+        if self._script.names_runner:
+            self.runner = self._script.options.runner
+
+    @property
+    def of_run(self) -> RunOptions:
+        """The options, as plain defaults if they only choose a runner: importing the model takes longer than a small
+        run."""
+        chosen = only_chosen(self._options)
+        if chosen is not None and self.runner in (None, chosen):
+            return DefaultOptions(chosen)
+        return self.options
 
     @property
     def options(self) -> RunOptions:
@@ -60,7 +77,7 @@ class RunSettings:
 
     def chosen_runner(self) -> Runner:
         """The runner to use. OptionsError if no runner has that name."""
-        return self.runner if isinstance(self.runner, Runner) else _named(self.runner or self.options.runner)
+        return self.runner if isinstance(self.runner, Runner) else _named(self.runner or self.of_run.runner)
 
     def check_flags(self) -> None:
         """Raise OptionsError for flags of the script that are unknown; print help if the flags ask for it."""
@@ -82,11 +99,8 @@ _SCRIPT_FLAGS_ADVICE: Final = (
 )
 
 
-def _script_flags(runner: object) -> ScriptFlags | None:
+def _read_flags(tokens: list[str], runner: object) -> ScriptFlags:
     """The flags of the script that creates the pipeline; they may override `runner`."""
-    tokens = script_flags()
-    if not tokens:
-        return None
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.options.script_flags import ScriptFlags
 

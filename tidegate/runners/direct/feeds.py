@@ -8,7 +8,6 @@ from typing import Protocol
 from tidegate.runners.engine.sources.discovery import SplitDiscovery, split_discovery
 from tidegate.runners.engine.sources.source_reader import SourceReader
 from tidegate.runners.engine.sources.source_step import source_step
-from tidegate.runners.engine.sources.test_stream import StreamScript
 from tidegate.runners.engine.time.clock import Clock, ManualClock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
@@ -140,6 +139,8 @@ class _ScriptFeed:
     is_watermarked = False
 
     def __init__(self, node: TestStream, clock: ManualClock) -> None:
+        from tidegate.runners.engine.sources.test_stream import StreamScript
+
         self._clock = clock
         self._script = StreamScript(node)
 

@@ -1,30 +1,19 @@
-"""Builds the operator that executes a step of the plan."""
+"""Builds the operator that executes a step of the plan.
+
+Each kind of operator is imported when a step needs it, since a process that starts imports all it uses.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.asynchronous.operator import AsyncOperator, ClockedAsyncOperator
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
-from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.grouping.global_combine import GlobalCombine
-from tidegate.runners.engine.grouping.operator import TableOperator, WindowTableOperator
-from tidegate.runners.engine.grouping.sessions.batch import BatchSessions
-from tidegate.runners.engine.grouping.sessions.streaming import StreamingSessions
-from tidegate.runners.engine.grouping.window_table import WindowedGlobalCombine, WindowGrouping
-from tidegate.runners.engine.iteration.operator import LoopOperator
-from tidegate.runners.engine.iteration.rounds import MakeGraph
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
-from tidegate.runners.engine.ordering.time_ordered import TimeOrderedOperator
-from tidegate.runners.engine.side_inputs.operator import SideInputOperator
-from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
-from tidegate.runners.engine.stateful.operator import StatefulOperator
-from tidegate.runners.engine.windowing.operator import WindowOperator
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.plan import Phase, Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
@@ -38,6 +27,9 @@ from tidegate.sdk.portable.model import (
     side_inputs,
 )
 from tidegate.sdk.user_code.user_fn import UserFn
+
+if TYPE_CHECKING:
+    from tidegate.runners.engine.iteration.rounds import MakeGraph
 
 
 class Pass(Operator):
@@ -68,6 +60,8 @@ def build(
     if sides is None and side_inputs(step.head):
         return _with_side_inputs(step, plan, context)
     if isinstance(step.tail, Iterate):
+        from tidegate.runners.engine.iteration.operator import LoopOperator
+
         assert make_graph is not None
         return LoopOperator(plan.loop(step.label), context, make_graph)
     links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
@@ -76,16 +70,9 @@ def build(
         case GroupByKey() | CombinePerKey() as node:
             return _grouping(step, node, links, plan, context, sides)
         case ParDo(stateful=True):
-            (link,) = links
-            bounded, exits = step.in_time_order, _exits(step, plan)
-            stateful = StatefulOperator(link, context, main, bounded=bounded, exits=exits, sides=sides)
-            if bounded:
-                return TimeOrderedOperator(stateful, "first", context, link.label, link.where)
-            return _wrapped(stateful, link.label, context)
-        case ParDo(calls=AsyncCalls(cache=cache)):
-            (link,) = links
-            awaiting = ClockedAsyncOperator if cache is not None and cache.ttl is not None else AsyncOperator
-            return awaiting(link, context, main, exits=_exits(step, plan))
+            return _stateful(step, links, plan, context, sides)
+        case ParDo(calls=AsyncCalls() as calls):
+            return _awaiting(step, links, calls, plan, context)
         case ParDo() | AssignWindows():
             reads_clock = any(param.kind == "clock" for link in links for param in link.params)
             chain = ClockedChain if reads_clock else Chain
@@ -94,6 +81,29 @@ def build(
             return Pass(node, context)
         case other:
             raise AssertionError(f"{other.kind} has no operator: the runner executes it")
+
+
+def _stateful(
+    step: Step,
+    links: tuple[Link, ...],
+    plan: Plan,
+    context: Context,
+    sides: dict[str, Callable[[Any], Any]] | None,
+) -> Operator:
+    from tidegate.runners.engine.stateful.operator import StatefulOperator
+
+    (link,) = links
+    bounded, exits = step.in_time_order, _exits(step, plan)
+    stateful = StatefulOperator(link, context, step.outputs[0], bounded=bounded, exits=exits, sides=sides)
+    return _in_time_order(stateful, "first", context, link) if bounded else _wrapped(stateful, link.label, context)
+
+
+def _awaiting(step: Step, links: tuple[Link, ...], calls: AsyncCalls, plan: Plan, context: Context) -> Operator:
+    from tidegate.runners.engine.asynchronous.operator import AsyncOperator, ClockedAsyncOperator
+
+    (link,) = links
+    awaiting = ClockedAsyncOperator if calls.cache is not None and calls.cache.ttl is not None else AsyncOperator
+    return awaiting(link, context, step.outputs[0], exits=_exits(step, plan))
 
 
 def _grouping(
@@ -112,18 +122,27 @@ def _grouping(
     match path, node:
         case (("table" | "window_major"), CombinePerKey(key="none")):
             assert not links
-            global_combine = GlobalCombine if path == "table" else WindowedGlobalCombine
-            return global_combine(node, phase, context, main)
+            return _global_combine(path, node, phase, context, main)
         case "table", _:
+            from tidegate.runners.engine.grouping.batch_table import Grouping
+            from tidegate.runners.engine.grouping.operator import TableOperator
+
             return TableOperator(links, Grouping(node, phase, context, main), sides=sides)
         case "window_major", _:
+            from tidegate.runners.engine.grouping.operator import WindowTableOperator
+            from tidegate.runners.engine.grouping.window_table import WindowGrouping
+
             grouping = WindowGrouping(node, phase, context, main)
             operator = WindowTableOperator(links, grouping, sides=sides)
             return operator if links or phase == "parts" else _wrapped(operator, node.label, context)
         case "sessions", _:
+            from tidegate.runners.engine.grouping.sessions.batch import BatchSessions
+
             assert not links
             return BatchSessions(node, phase, windowing, context, main)
         case "live_sessions", _:
+            from tidegate.runners.engine.grouping.sessions.streaming import StreamingSessions
+
             assert not links
             sessions = StreamingSessions(node, phase, windowing, context, main)
             return (
@@ -131,6 +150,8 @@ def _grouping(
                 if isinstance(node, CombinePerKey) and node.key == "none"
                 else _wrapped(sessions, node.label, context)
             )
+    from tidegate.runners.engine.windowing.operator import WindowOperator
+
     assert not links
     late = _exits(step, plan).get((node.label, node.late_tag)) if node.late_tag is not None else None
     windowed = WindowOperator(node, phase, windowing, context, main, late)
@@ -138,7 +159,23 @@ def _grouping(
         by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
         return _wrapped(windowed, node.label, context) if by_key else windowed
     key = "first" if isinstance(node, GroupByKey) else node.key
-    return TimeOrderedOperator(windowed, key, context, node.label, node.where)
+    return _in_time_order(windowed, key, context, node)
+
+
+def _global_combine(path: str, node: CombinePerKey, phase: Phase, context: Context, main: str) -> Operator:
+    if path == "table":
+        from tidegate.runners.engine.grouping.global_combine import GlobalCombine
+
+        return GlobalCombine(node, phase, context, main)
+    from tidegate.runners.engine.grouping.window_table import WindowedGlobalCombine
+
+    return WindowedGlobalCombine(node, phase, context, main)
+
+
+def _in_time_order(operator: Operator, key: KeyOf, context: Context, of: Link | GroupByKey | CombinePerKey) -> Operator:
+    from tidegate.runners.engine.ordering.time_ordered import TimeOrderedOperator
+
+    return TimeOrderedOperator(operator, key, context, of.label, of.where)
 
 
 def _wrapped(operator: KeyedOperator, label: str, context: Context) -> Operator:
@@ -147,6 +184,9 @@ def _wrapped(operator: KeyedOperator, label: str, context: Context) -> Operator:
 
 def _with_side_inputs(step: Step, plan: Plan, context: Context) -> Operator:
     """The operator of a step whose first node has side inputs, wrapped so that elements wait for those."""
+    from tidegate.runners.engine.side_inputs.operator import SideInputOperator
+    from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
+
     head = step.head
     assert isinstance(head, (ParDo, CombinePerKey))
     views = side_views(head, plan.pipeline, context)

@@ -13,7 +13,7 @@ from tidegate.runners.engine.grouping.operator import TABLE_PATHS
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
-from tidegate.sdk.relational.python.aggregates import AggregateFn
+from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn
 from tidegate.sdk.runner import RunOptions
 from tidegate.sdk.user_code.user_fn import UserFn
 
@@ -67,7 +67,7 @@ def _why_called(node: ParDo | CombinePerKey, step: Step) -> str:
 def _why_not_inlined(node: ParDo | CombinePerKey, pipeline: Pipeline) -> str:
     if isinstance(node, CombinePerKey):
         combiner = load_combiner(node)
-        if isinstance(combiner, AggregateFn) and combiner.adding is not None:
+        if isinstance(combiner, GeneratedCombineFn) and combiner.adding is not None:
             return ""  # loops have its lines in any case
         adding = adding_function(combiner, node.fn.body, "whole")
         return "it is a combiner" if adding is None else Inlining([adding]).reasons.get(0, "")

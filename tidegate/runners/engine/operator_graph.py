@@ -16,9 +16,8 @@ from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import AwaitingOperator, Context, Emitted, Operator
-from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
-from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.runners.plan import Edge, Plan, Step, side_id
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
-from tidegate.runners.engine.iteration.operator import NOT_CONVERGED, ROUNDS
+from tidegate.runners.engine.iteration.decision import NOT_CONVERGED, ROUNDS
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
 from tidegate.sdk.errors import counted

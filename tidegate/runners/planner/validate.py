@@ -20,7 +20,6 @@ from tidegate.sdk.portable.model import (
     Values,
 )
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.relational.relation_binding import bound_relation, fields_of
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, SortLimit
 from tidegate.sdk.windowing.strategy import can_fire_twice, compatible, why_not_unbounded_group
 
@@ -74,6 +73,8 @@ def _check_node(pipeline: Pipeline, node: Node) -> None:
 
 def _check_relation(pipeline: Pipeline, node: Relate) -> None:
     """Check a relation against the schemas of its inputs and of its output, and against the panes that it reads."""
+    from tidegate.sdk.relational.relation_binding import bound_relation, fields_of  # imports every operation
+
     inputs = [pipeline.collection(used) for used in node.inputs]
     schemas = [each.schema for each in inputs]
     made = pipeline.collection(node.output())

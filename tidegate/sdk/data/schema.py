@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import decimal
 import types
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, get_args
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
 from tidegate.sdk.data.columns import (
     BIGINT,
@@ -45,22 +44,6 @@ from tidegate.sdk.data.columns import (
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, is_union, origin_of, plain_hint
-
-_SCALARS_OF: Final[dict[type, ColumnType]] = {
-    bool: BOOLEAN,
-    int: BIGINT,
-    float: DOUBLE,
-    str: STRING,
-    uuid.UUID: STRING,
-    bytes: BINARY,
-    datetime.datetime: TIMESTAMP,
-    Timestamp: TIMESTAMP,
-    datetime.date: DATE,
-    datetime.timedelta: INTERVAL,
-    Duration: INTERVAL,
-    decimal.Decimal: DecimalType(38, 18),
-}
-"""The column types of Python types. A subclass is listed before its base: every bool is an int."""
 
 
 def schema_of(hint: Any) -> Schema | None:
@@ -150,10 +133,32 @@ def declared_decimal(hint: Any) -> DecimalType | None:
     return None
 
 
+@cache
+def _scalars() -> dict[type, ColumnType]:
+    """The column types of Python types. A subclass is listed before its base: every bool is an int."""
+    from decimal import Decimal  # these two are slow to import, and few pipelines have schemas
+    from uuid import UUID
+
+    return {
+        bool: BOOLEAN,
+        int: BIGINT,
+        float: DOUBLE,
+        str: STRING,
+        UUID: STRING,
+        bytes: BINARY,
+        datetime.datetime: TIMESTAMP,
+        Timestamp: TIMESTAMP,
+        datetime.date: DATE,
+        datetime.timedelta: INTERVAL,
+        Duration: INTERVAL,
+        Decimal: DecimalType(38, 18),
+    }
+
+
 def _column_of_class(hint: Any, cls: Any, arguments: tuple[Any, ...]) -> ColumnType:
     if not isinstance(cls, type):
         return UNKNOWN
-    for base, column in _SCALARS_OF.items():
+    for base, column in _scalars().items():
         if issubclass(cls, base):
             return column
     if _field_names(cls) is not None:

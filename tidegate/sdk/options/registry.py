@@ -27,6 +27,18 @@ def runner_names() -> list[str]:
     return [*BUILT_IN, *sorted(set(_plugins()) - set(BUILT_IN))]
 
 
+def only_chosen(tokens: object) -> str | None:
+    """The built-in runner that a command line chooses, if it says nothing else."""
+    match tokens:
+        case ["--runner", str() as name]:
+            pass
+        case [str() as token] if token.startswith("--runner="):
+            name = token.removeprefix("--runner=")
+        case _:
+            return None
+    return name if name in BUILT_IN else None
+
+
 def make_runner(name: str) -> Any:
     """Import the runner of that name and make one; OptionsError, with the names there are, if there is none."""
     target = BUILT_IN.get(name)

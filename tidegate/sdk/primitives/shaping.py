@@ -95,7 +95,7 @@ class WindowInto(Transform):
         return f"WindowInto({type(self.assigner).__name__})"
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
-        allow = input.pipeline.options.allow_unsafe_triggers
+        allow = input.pipeline.allows_unsafe_triggers
         strategy = build_strategy(self.assigner, **self.parts, inherited=input.windowing, allow_unsafe_triggers=allow)
         match strategy.assigner:
             case SlidingWindows(size=size, period=period) if period > size:

@@ -11,7 +11,6 @@ import datetime
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 from typing import Annotated, Any, Final, TypeAlias
 
 from tidegate.sdk import moved
@@ -228,6 +227,8 @@ def _typed(plain: Mapping[str, Any], *others: str) -> tuple[ColumnType, bool]:
 
 
 def _plain(value: Any) -> Any:
+    from decimal import Decimal  # not with the module, which every pipeline imports
+
     match value:
         case float() if not math.isfinite(value):
             return str(value)
@@ -240,6 +241,12 @@ def _plain(value: Any) -> Any:
         case Decimal():
             return str(value)
     return value
+
+
+def _decimal(text: str) -> object:
+    from decimal import Decimal
+
+    return Decimal(text)
 
 
 def _of_plain(value: Any, type: ColumnType) -> Any:
@@ -264,6 +271,6 @@ _READERS: Final[dict[str, tuple[Any, Callable[[Any], Any] | None]]] = {
     "date": (str, datetime.date.fromisoformat),
     "timestamp": (str, datetime.datetime.fromisoformat),
     "interval": (int, lambda micros: datetime.timedelta(microseconds=micros)),
-    "decimal": (str, Decimal),
+    "decimal": (str, _decimal),
 }
 """By type, what JSON has for a value, and the function that makes the value of it."""

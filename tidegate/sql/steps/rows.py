@@ -17,8 +17,9 @@ from tidegate.sdk.relational.authoring import Expression
 from tidegate.sdk.relational.binding import Input, bound
 from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader
+from tidegate.sdk.relational.python.row_function import RowCode, reader
 from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Compute
 from tidegate.sdk.relational.relations import Named as NamedTree

@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
-from tidegate.sdk.relational.python.row_function import body_of_compiled
+from tidegate.sdk.relational.python.generated_functions import body_of_compiled
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where

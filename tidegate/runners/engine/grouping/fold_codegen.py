@@ -33,8 +33,7 @@ from tidegate.sdk.authoring.combine import (
 )
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import KeyOf
-from tidegate.sdk.relational.python.aggregates import AggregateFn
-from tidegate.sdk.relational.python.row_function import body_of_compiled
+from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn, body_of_compiled
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import called_per_element
 
@@ -71,7 +70,7 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
                 return _INLINE[kind]
             case _:
                 return _MERGE
-    if type(fn) is AggregateFn and fn.adding is not None:
+    if isinstance(fn, GeneratedCombineFn) and fn.adding is not None:
         return "a = get(k)", f"if a is None: a = table[k] = {fn.initial}", *fn.adding
     if type(fn) is CoGroupFn:
         return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"
@@ -138,7 +137,7 @@ def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any
             return lambda a, values: max(values) if a is NOTHING else max(chain((a,), values))
         case kind if kind in (ListFn, TupleFn, CallableFn):
             return _extended
-    if isinstance(fn, AggregateFn):
+    if isinstance(fn, GeneratedCombineFn):
         return fn.add_all
     if isinstance(fn, TupleCombineFn) and not fn.on_fields:
         parts = [fold_block(part, phase) for part in fn.combiners]

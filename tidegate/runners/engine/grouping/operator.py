@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import close_all
-from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.grouping.window_table import WindowGrouping
 from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
 from tidegate.runners.engine.operator import NEVER, Emitted, KeyedOperator, Operator, Wakeups
 from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
@@ -18,6 +16,10 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import window_end
+
+if TYPE_CHECKING:
+    from tidegate.runners.engine.grouping.batch_table import Grouping
+    from tidegate.runners.engine.grouping.window_table import WindowGrouping
 
 TABLE_PATHS: Final = frozenset({"table", "window_major"})
 """The paths of groupings whose tables are filled by the loop, which may contain the author's function. Elsewhere it is

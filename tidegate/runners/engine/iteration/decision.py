@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.sdk.portable.model import Iterate
 
 Decision: TypeAlias = Literal["again", "over", "unmet"]
 """Another round; the end; or the end since there are no more rounds, although the loop's condition is not met."""
+
+ROUNDS: Final = "rounds"
+CONVERGED: Final = "converged"
+NOT_CONVERGED: Final = "not_converged"
+"""The counters of a loop's rounds and, for each of its runs, of how it ended."""
 
 
 def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:

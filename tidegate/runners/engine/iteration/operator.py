@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.iteration.block_store import BlockStore
-from tidegate.runners.engine.iteration.decision import Decision, decide
+from tidegate.runners.engine.iteration.decision import CONVERGED, NOT_CONVERGED, ROUNDS, Decision, decide
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.life_cycle import OncePerLoop
@@ -21,9 +21,6 @@ from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
-ROUNDS: Final = "rounds"
-CONVERGED: Final = "converged"
-NOT_CONVERGED: Final = "not_converged"
 FED_BACK: Final = "fed_back"
 SECONDS: Final = "seconds"
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
@@ -20,6 +19,9 @@ from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.frames import Where
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _RUN: Final = 100_000
 """The number of entries that are sorted in memory at a time."""
@@ -105,6 +107,7 @@ def sorted_entries(entries: Iterable[Any], directory: Callable[[], Path]) -> Ite
 
     A list is sorted in place; any other iterable is sorted on disk, in runs that fit into memory.
 
+    >>> from pathlib import Path
     >>> sorted_entries([(3, "late"), (1, "first"), (1, "second")], directory=Path)
     [(1, 'first'), (1, 'second'), (3, 'late')]
     """

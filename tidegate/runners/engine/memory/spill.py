@@ -5,6 +5,7 @@ partitions are loaded one by one. A partition that is still too large is partiti
 The values of a key that has too many of them are never loaded together: every iteration streams them from disk.
 
 >>> import tempfile
+>>> from pathlib import Path
 >>> with tempfile.TemporaryDirectory() as directory:
 ...     spill = Spill(lambda: Path(directory), lists=True, merge=max, budget=1 << 20)
 ...     spill.write(None, {"a": [1, 2], "b": [3]})
@@ -21,14 +22,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, islice
-from pathlib import Path
-from typing import Any, BinaryIO, Final, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.coders import Reducers, decode_columns, encode_columns
 from tidegate.sdk.data.keys import partitions_of
 from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import window_order
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 PARTITIONS: Final = 32
 _HEADER: Final = struct.Struct("<QQ")

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
-from pathlib import Path
-from typing import BinaryIO, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from tidegate.sdk.errors import RunError, write_failure
 from tidegate.sdk.private_files import owner_only
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def new_file(directory: Callable[[], Path], kind: str) -> Path:

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.windowing.operator import WindowOperator
+from tidegate.runners.plan import side_id
 from tidegate.sdk.authoring.combine import CombineFn, ListFn, WithArguments
 from tidegate.sdk.data.block import Block, Same
 from tidegate.sdk.errors import RunError, shorten
@@ -29,11 +30,6 @@ ViewOf: TypeAlias = Callable[[Any], Any]
 """From a main window to the argument that the author's function receives."""
 
 _NONE: Final = object()
-
-
-def side_id(label: str, number: int | str) -> str:
-    """The id of a step's side input, under which its blocks arrive and a chain finds its view."""
-    return f"{label}:{number}"
 
 
 class SideView:

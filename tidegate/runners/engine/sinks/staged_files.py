@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 from zlib import crc32
 
@@ -75,7 +75,7 @@ def remove_local_files(committables: Sequence[Committable]) -> None:
         match file.content:
             case InLocalFile(path=path):
                 with suppress(OSError):  # a leftover file does no harm
-                    Path(path).unlink(missing_ok=True)
+                    os.unlink(path)
             case _:
                 pass
 

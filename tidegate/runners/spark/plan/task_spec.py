@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tidegate.runners.engine.side_inputs.view import side_id
-from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.runners.plan import Edge, Plan, Step, side_id
 from tidegate.runners.spark.plan.artifacts import Artifact
 from tidegate.runners.spark.plan.levels import Levels
 from tidegate.sdk.authoring.side_inputs import View

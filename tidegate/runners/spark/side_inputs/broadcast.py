@@ -15,8 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.side_inputs.view import SideView, side_id, side_views
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.engine.side_inputs.view import SideView, side_views
+from tidegate.runners.plan import Plan, Step, side_id
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, artifact_path, read_payload
 from tidegate.runners.spark.plan.task_spec import BroadcastView
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.columns import DecimalType
 from tidegate.sdk.relational.decimal_types import result_type
 from tidegate.sdk.relational.expressions import Call
 from tidegate.sdk.relational.python import decimals, numbers
-from tidegate.sdk.relational.python.row_function import compiled
+from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn, compiled
 from tidegate.sdk.relational.python.values import GREATEST, LEAST
 
 
@@ -92,12 +91,11 @@ def checked_sum(total: int | None) -> int | None:
     return numbers.out_of_range(total)
 
 
-class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
+class AggregateFn(GeneratedCombineFn):
     """Combines the arguments of aggregates to a tuple of their results.
 
     `calls` are bound aggregates. An input is a tuple with a value for each of them that has an argument, in their
-    order, or with `bare` the value of the only one. `adding` are lines that add an input `x` to an accumulator `a`,
-    None if they call functions; `add_all` adds many inputs.
+    order, or with `bare` the value of the only one.
     """
 
     in_parts = True
@@ -123,7 +121,6 @@ class AggregateFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
     @property
     def initial(self) -> str:
-        """The expression of an accumulator without inputs."""
         folds, _ = _folds(self.calls, self.bare)
         return f"[{', '.join(each for fold in folds for each in fold.initial)}]"
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import itertools
-import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from tidegate.sdk import moved
 from tidegate.sdk.data.columns import Access
 from tidegate.sdk.relational.binding import is_of_window
 from tidegate.sdk.relational.expressions import Column, Tree, walk
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.values import field_of
-from tidegate.sdk.user_code.body import Body, find_body
-
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +58,3 @@ def reader(access: Access) -> Callable[[Column], str]:
             return lambda column: f"element[{column.name!r}]"
         case "either":
             return lambda column: f"field_of(element, {column.name!r})"
-
-
-def compiled(name: str, parameters: str, lines: Sequence[str], names: dict[str, Any]) -> Callable[..., Any]:
-    """A function of generated lines; tracebacks show them."""
-    source = "\n    ".join([f"def {name}({parameters}):", *lines])
-    file = f"{_FILE}{name} {next(_numbers)}>"
-    environment = dict(names)
-    exec(compile(source, file, "exec"), environment)
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    function: Callable[..., Any] = environment[name]
-    return function
-
-
-_FILE: Final = "<tidegate "
-"""How the names of the files begin that generated functions seem to be in."""
-
-
-def body_of_compiled(function: Any) -> Body | None:
-    """The text of a generated function; None for any other function."""
-    code = getattr(function, "__code__", None)
-    return find_body(function) if code is not None and code.co_filename.startswith(_FILE) else None

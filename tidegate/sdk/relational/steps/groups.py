@@ -10,8 +10,9 @@ from tidegate.sdk.data.columns import DOUBLE
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Call, Column, Tree
 from tidegate.sdk.relational.python.aggregates import AggregateFn
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import RowCode, compiled, reads_window, row_function
+from tidegate.sdk.relational.python.row_function import RowCode, reads_window, row_function
 from tidegate.sdk.relational.steps.rows import NAN
 
 

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column, Tree
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import compiled, reads_window
+from tidegate.sdk.relational.python.row_function import reads_window
 from tidegate.sdk.relational.relations import JoinKind, Named
 
 Values: TypeAlias = tuple[Any, ...]

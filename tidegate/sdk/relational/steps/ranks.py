@@ -11,8 +11,9 @@ from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import compiled, reader
+from tidegate.sdk.relational.python.row_function import reader
 from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
 

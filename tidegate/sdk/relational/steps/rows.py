@@ -8,8 +8,9 @@ from typing import Any, Final
 from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Tree
+from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import RowCode, compiled, reader, reads_window, row_function
+from tidegate.sdk.relational.python.row_function import RowCode, reader, reads_window, row_function
 from tidegate.sdk.relational.python.values import field_of
 
 
