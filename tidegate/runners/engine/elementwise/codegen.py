@@ -18,7 +18,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.link_lines import write_emitting, write_link
 from tidegate.runners.engine.elementwise.loop_writer import AT, LoopWriter
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
-from tidegate.runners.engine.elementwise.wrapped_results import sets_time
+from tidegate.runners.engine.elementwise.wrapped_results import sets_time, write_kinds
 from tidegate.runners.engine.loops.code_writer import Source, read_globals
 from tidegate.runners.engine.loops.inlined_lines import write_adding
 from tidegate.runners.engine.loops.inlining import InlinedBody
@@ -60,6 +60,7 @@ def generate(
         w.put("(only,) = block.windows.windows")
     for k in counted:
         w.put(f"n{k} = 0")
+    write_kinds(w)
     for k in sorted(shape.inlined):
         read_globals(w.code, k, w.bodies[k])
     match (shape.indexed, shape.timed):

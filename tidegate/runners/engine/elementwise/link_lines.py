@@ -8,7 +8,13 @@ from typing import Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
 from tidegate.runners.engine.elementwise.loop_writer import LoopWriter
-from tidegate.runners.engine.elementwise.wrapped_results import sets_time, write_guard, write_stamped, write_tagged
+from tidegate.runners.engine.elementwise.wrapped_results import (
+    needs_guard,
+    sets_time,
+    write_guard,
+    write_stamped,
+    write_tagged,
+)
 from tidegate.runners.engine.loops.inlined_lines import (
     forgetting,
     write_arguments,
@@ -76,7 +82,7 @@ def write_link(w: LoopWriter, k: int, link: Link, element: str, result: str) -> 
         elif call != result:
             w.put(f"{result} = {call}", k, element)
         _checked(w, k, element, result)
-    if link.form != "filter" and link.guarded and not (sets_time(w, k, link) or _is_plain(w, k, link)):
+    if needs_guard(w, k, link):
         write_guard(w, k, link, element, result)
     if w.shape.typed and link.hint is not None:
         w.put(f"typed({k}, {result})")
@@ -108,13 +114,6 @@ def _emits_several(w: LoopWriter, k: int, link: Link) -> bool:
     if not link.flat or not (link.guarded or link.catches):
         return False
     return link.catches or w.shape.checked or k not in w.bodies or w.bodies[k].only_item is None
-
-
-def _is_plain(w: LoopWriter, k: int, link: Link) -> bool:
-    """True if the link's function is inlined, and none of its results can be a value that needs unwrapping."""
-    if k not in w.bodies or k in w.shape.stamps or (link.flat and not w.bodies[k].yields):
-        return False
-    return w.bodies[k].plain
 
 
 def _emits_directly(w: LoopWriter, link: Link) -> bool:

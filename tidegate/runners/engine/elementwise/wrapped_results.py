@@ -73,8 +73,40 @@ def _buffers_tagged(w: LoopWriter, k: int, link: Link) -> bool:
     return not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0)
 
 
+def needs_guard(w: LoopWriter, k: int, link: Link) -> bool:
+    """True if a result of the link may be a value that needs unwrapping."""
+    return link.form != "filter" and link.guarded and not (sets_time(w, k, link) or _is_plain(w, k, link))
+
+
+def write_kinds(w: LoopWriter) -> None:
+    """Write the lines that begin a loop: for each guarded link, no type is known yet that needs no unwrapping."""
+    for k, link in enumerate(w.links):
+        if needs_guard(w, k, link) and k not in w.shape.stamps:
+            w.put(f"kind{k} = None")
+
+
+def _is_plain(w: LoopWriter, k: int, link: Link) -> bool:
+    """True if the link's function is inlined, and none of its results can be a value that needs unwrapping."""
+    if k not in w.bodies or k in w.shape.stamps or (link.flat and not w.bodies[k].yields):
+        return False
+    return w.bodies[k].plain
+
+
 def write_guard(w: LoopWriter, k: int, link: Link, element: str, result: str) -> None:
-    """Unwrap a result that is not a plain value. Rare kinds leave the loop by a side exit and come back."""
+    """Unwrap a result that is not a plain value. Rare kinds leave the loop by a side exit and come back.
+
+    A type is looked up among those that need unwrapping only if the last result had another one.
+    """
+    if k in w.shape.stamps:
+        _write_guard(w, k, link, element, result)
+        return
+    w.put(f"if type({result}) is not kind{k}:")
+    with w.code.indented():
+        _write_guard(w, k, link, element, result)
+        w.put(f"kind{k} = type({result})")
+
+
+def _write_guard(w: LoopWriter, k: int, link: Link, element: str, result: str) -> None:
     time = w.time
     windows = w.windows
     if k in w.shape.stamps:

@@ -14,6 +14,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link, argument, call_
 from tidegate.runners.engine.elementwise.link_lines import write_emitting, write_link
 from tidegate.runners.engine.elementwise.loop_writer import LoopWriter
 from tidegate.runners.engine.elementwise.shape import Shape
+from tidegate.runners.engine.elementwise.wrapped_results import write_kinds
 from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, read_globals
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
@@ -50,6 +51,7 @@ def generate_process(link: Link, declared: Declarations, shape: Shape, body: Inl
     w.put("out = []; out_t = []; out_i = []; out_w = []; late = 0")
     for line in step.changes():
         w.put(line)
+    write_kinds(w)
     if body is not None:
         read_globals(w.code, 0, body)
     match shape.windows:
