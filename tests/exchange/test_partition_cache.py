@@ -19,10 +19,9 @@ NAN = float("nan")
 @given(
     key=st.one_of(st.integers(), st.text(), st.tuples(st.integers(), st.text())),
     n=st.integers(1, 1000),
-    level=st.integers(0, 5),
 )
-def test_a_cache_returns_the_partition_of_its_level(key: Any, n: int, level: int) -> None:
-    assert PartitionCache(n, level)[key] == partition_of(key, n, level)
+def test_a_cache_returns_the_partition_of_a_key(key: Any, n: int) -> None:
+    assert PartitionCache(n)[key] == partition_of(key, n)
 
 
 def test_a_cache_computes_a_key_once_and_stays_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:

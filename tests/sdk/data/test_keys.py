@@ -30,7 +30,7 @@ from tidegate.sdk.data.keys import (
     key_bytes,
     key_group,
     partition_of,
-    partitions_of,
+    spill_partitions,
 )
 from tidegate.sdk.errors import BuildError, KeyEncodingError
 from tidegate.sdk.time import Duration, Timestamp
@@ -485,9 +485,10 @@ def test_the_error_of_a_registered_encoding_that_fails_has_its_cause(registered_
 # --- Partitions -------------------------------------------------------------------------------------------------------
 
 
-@given(key=keys, n=st.integers(1, 1000), level=st.integers(0, 5))
-def test_a_partition_is_within_bounds_and_the_same_for_equal_keys(key: Any, n: int, level: int) -> None:
-    assert 0 <= partition_of(key, n, level) < n
+@given(key=keys, n=st.integers(1, 1000), level=st.integers(1, 5))
+def test_a_partition_is_within_bounds(key: Any, n: int, level: int) -> None:
+    assert 0 <= partition_of(key, n) < n
+    assert 0 <= spill_partitions([key], 5, level)[0] < 32
 
 
 @given(key=keys, n=st.integers(1, 64), times=st.integers(1, 64))
@@ -512,13 +513,21 @@ def test_keys_are_spread_evenly_over_the_partitions_of_each_level(spread_keys: l
             abs(size - mean) < 6 * mean**0.5 for size in Counter(partition_of(k, n) for k in spread_keys).values()
         )
     part = [key for key in spread_keys if partition_of(key, 16) == 3]
-    sizes = Counter(partition_of(key, 16, level=1) for key in part)
-    assert len(sizes) == 16
-    assert max(sizes.values()) < 2 * len(part) / 16
+    for level in (1, 2):
+        sizes = Counter(spill_partitions(part, 4, level))
+        assert len(sizes) == 16
+        assert max(sizes.values()) < 2 * len(part) / 16
 
 
-@pytest.mark.parametrize("n", [1, 3, 4, 32])
-@pytest.mark.parametrize("level", [0, 1, 2])
+def test_keys_of_one_partition_are_divided_evenly_at_the_next_level() -> None:
+    keys = list(range(1 << 17))
+    part = [key for key, number in zip(keys, spill_partitions(keys, 5, 1), strict=True) if number == 7]
+    sizes = Counter(spill_partitions(part, 5, 2))
+    assert len(sizes) == 32
+    assert max(sizes.values()) < 2 * len(part) / 32
+
+
+@pytest.mark.parametrize("level", [1, 2, 5])
 @pytest.mark.parametrize("keys", [[*range(-3, 3), 2**63 - 1], ["a", "é"], [1, 1.0, "a"], [2**63], ["\ud800"], []])
-def test_many_keys_have_the_partitions_of_each(keys: list[Any], level: int, n: int) -> None:
-    assert partitions_of(keys, n, level) == [partition_of(key, n, level) for key in keys]
+def test_many_keys_have_the_spill_partitions_of_each(keys: list[Any], level: int) -> None:
+    assert spill_partitions(keys, 5, level) == [spill_partitions([key, None], 5, level)[0] for key in keys]

@@ -16,7 +16,7 @@ _MAX_BYPASS: Final = 15
 
 
 class PartitionCache(dict[Any, int]):
-    """A cache: `cache[key] == partition_of(key, n, level)`. With `names`, returns the name of the partition there.
+    """A cache: `cache[key] == partition_of(key, n)`. With `names`, returns the name of the partition there.
 
     A hit is one dict look-up. For a loop over single keys, bind `cache.__getitem__` to a local variable; for a column
     of keys, call `cache.partitions(keys)`. When the cache has `limit` keys, it is cleared. A dict can look up keys in
@@ -28,14 +28,13 @@ class PartitionCache(dict[Any, int]):
     of a miss.
     """
 
-    __slots__ = ("_bypass", "_next_bypass", "level", "limit", "n", "names")
+    __slots__ = ("_bypass", "_next_bypass", "limit", "n", "names")
 
-    def __init__(self, n: int, level: int = 0, limit: int = 65_536, names: Sequence[int] | None = None) -> None:
+    def __init__(self, n: int, limit: int = 65_536, names: Sequence[int] | None = None) -> None:
         if n < 1 or limit < 1:
             raise ValueError(f"a partition cache needs n ≥ 1 and limit ≥ 1, not n={n}, limit={limit}")
         super().__init__()
         self.n = n
-        self.level = level
         self.limit = limit
         self.names = names or range(n)
         self._bypass = 0
@@ -43,7 +42,7 @@ class PartitionCache(dict[Any, int]):
         self._next_bypass = 1
 
     def __missing__(self, key: object) -> int:
-        partition = self.names[partition_of(key, self.n, self.level)]
+        partition = self.names[partition_of(key, self.n)]
         if len(self) >= self.limit:
             self.clear()
         self[key] = partition
@@ -54,7 +53,7 @@ class PartitionCache(dict[Any, int]):
         keys = keys if isinstance(keys, list) else list(keys)
         if self._bypass:
             self._bypass -= 1
-            if not self.level and (spread := plain_crcs(keys)) is not None:
+            if (spread := plain_crcs(keys)) is not None:
                 n, names = self.n, self.names
                 return [names[crc * n >> 32] for crc in spread]
         known = len(self)
@@ -67,4 +66,4 @@ class PartitionCache(dict[Any, int]):
             return found
         except TypeError:
             # A key is unhashable, or the dict has Decimals and numpy ints, which can't be compared.
-            return [self.names[partition_of(key, self.n, self.level)] for key in keys]
+            return [self.names[partition_of(key, self.n)] for key in keys]

@@ -79,28 +79,22 @@ def key_group(key: object, max_parallelism: int) -> int:
     return crc32(key_bytes(key)) * max_parallelism >> 32
 
 
-def partition_of(key: object, n: int, level: int = 0) -> int:
-    """The partition of `key`, in 0..n-1; raises like `key_bytes`.
+def partition_of(key: object, n: int) -> int:
+    """The partition of `key`, in 0..n-1; raises like `key_bytes`."""
+    return crc32(key_bytes(key)) * n >> 32
 
-    `level` is the number of times these keys have been partitioned before. The levels are independent, so that a
-    partition that is spilled (level 1), or partitioned again (level 2), is divided evenly.
+
+def spill_partitions(keys: list[Any], bits: int, level: int) -> list[int]:
+    """A partition of each of many keys, in 0..2**bits - 1; about 0.13 µs per key if all are 64-bit ints or all strs.
+
+    `level`, from 1 on, is the number of times these keys are partitioned here. Each level takes other bits of the hash,
+    and `partition_of` the highest: a partition of an exchange is divided evenly, and so is one that is divided again.
     """
-    hashed = crc32(key_bytes(key))
-    if level:
-        hashed = hashed * pow(_GOLDEN, level, 1 << 32) & 0xFFFF_FFFF
-    return hashed * n >> 32
-
-
-def partitions_of(keys: list[Any], n: int, level: int = 0) -> list[int]:
-    """`partition_of` each of many keys; about 0.2 µs per key if they are all 64-bit ints or all strs."""
     crcs = plain_crcs(keys)
     if crcs is None:
-        return [partition_of(key, n, level) for key in keys]
-    factor = pow(_GOLDEN, level, 1 << 32)
-    if n & (n - 1):
-        return [(crc * factor & 0xFFFF_FFFF) * n >> 32 for crc in crcs]
-    shift, mask = 33 - n.bit_length(), n - 1
-    return [crc * factor >> shift & mask for crc in crcs]
+        crcs = [crc32(key_bytes(key)) for key in keys]
+    lowest, mask = bits * (level - 1), (1 << bits) - 1
+    return [crc >> lowest & mask for crc in crcs] if lowest else [crc & mask for crc in crcs]
 
 
 def plain_crcs(keys: list[Any]) -> list[int] | None:
@@ -150,7 +144,6 @@ def forget_encoding(cls: type[Any]) -> None:
 
 _PLAIN: Final = frozenset({int, str, bytes, bool, type(None)})
 _ROUNDS: Final = 16  # each round flattens one level of nested tuples
-_GOLDEN: Final = 0x9E37_79B1  # odd, near 2**32 / golden ratio: multiplying by it brings low bits up (Knuth, 6.4)
 _INT_CRC: Final = crc32(b"i")
 _STR_CRC: Final = crc32(b"s")
 

@@ -26,14 +26,15 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.coders import Reducers, decode_columns, encode_columns
-from tidegate.sdk.data.keys import partitions_of
+from tidegate.sdk.data.keys import spill_partitions
 from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import window_order
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-PARTITIONS: Final = 32
+_BITS: Final = 5
+PARTITIONS: Final = 1 << _BITS
 _HEADER: Final = struct.Struct("<QQ")
 _FRAMES: Final = 64
 """The memory budget divided by this is the target size of a frame."""
@@ -114,8 +115,7 @@ class Spill:
 
     With `lists`, a key's entry is a list of values; otherwise it is an accumulator, and `merge` merges two of them.
     `value_size` is the estimated size of one value in memory (bytes). It bounds the size of frames, since values are
-    read back frame by frame. `level` is the level of `partition_of`: the exchange before the grouping partitioned by
-    level 0, so the keys of one task differ only at higher levels.
+    read back frame by frame. `level` is that of `spill_partitions`.
     """
 
     directory: Callable[[], Path]
@@ -135,7 +135,7 @@ class Spill:
         remaining, entries = iter(table), iter(table.values())
         # In small portions, so that the entries, which lie about in memory, are in the processor's cache.
         while portion := list(islice(remaining, _PARTITIONED_TOGETHER)):
-            numbers = partitions_of(portion, PARTITIONS, self.level)
+            numbers = spill_partitions(portion, _BITS, self.level)
             for number, key, entry in zip(numbers, portion, entries, strict=False):
                 add_key[number](key)
                 add_entry[number](entry)
