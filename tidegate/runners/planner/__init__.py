@@ -23,16 +23,17 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
-    live = with_inputs_of_steps(_lowered(unrolled(live)))
+    live = with_inputs_of_steps(_lowered(unrolled(live), results))
     return replace(cut(live, traits, dropped, results), loops=tuple(_loops(live, traits)))
 
 
-def _lowered(pipeline: Pipeline) -> Pipeline:
+def _lowered(pipeline: Pipeline, results: frozenset[str]) -> Pipeline:
     if not any(isinstance(node, Relate) for node in pipeline.nodes):
         return pipeline
     from tidegate.runners.planner.relational.lower import lower  # half the import time of the planner
+    from tidegate.runners.planner.relational.rewrites import rewritten
 
-    return lower(pipeline)
+    return lower(rewritten(pipeline, results))
 
 
 def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:
