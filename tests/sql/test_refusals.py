@@ -72,7 +72,7 @@ REFUSED = {
     "SELECT user FROM orders ORDER BY 1.5": r"ORDER BY 1.5: SELECT has 1 columns, numbered from 1\n  line",
     "SELECT DATE '0001-01-01' - INTERVAL '1' YEAR AS d FROM users": "moves 0001-01-01 out of the years 1 to 9999\n",
     "SELECT DATE '9999-12-31' + INTERVAL '1' DAY AS d FROM users": "moves 9999-12-31 out of the years 1 to 9999\n",
-    "SELECT TIMESTAMP '0001-01-01T00:00:00+05:00' AS d FROM users": "is no timestamp: .*\n  line",
+    "SELECT TIMESTAMP '0001-01-01T00:00:00+05:00' AS d FROM users": "is outside the years 1 to 9999\n  line",
     "SELECT at + INTERVAL '9999999999999' DAY AS d FROM orders": "is too long\n  line",
     "SELECT id FROM orders WHERE (SELECT MAX(qty) FROM orders) IN (SELECT qty FROM orders)": "can't stand before IN",
 }

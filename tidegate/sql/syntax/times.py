@@ -19,6 +19,8 @@ from tidegate.sdk.data.columns import (
     type_named,
 )
 from tidegate.sdk.relational.expressions import Cast, Literal, Tree
+from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.python.casts import string_to_date, string_to_timestamp
 from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.table_functions import UNITS
@@ -79,13 +81,9 @@ def _cast(node: Any, names: Names) -> Tree:
 
 def _instant(text: str, type: ColumnType, node: Any, names: Names) -> Literal:
     try:
-        if type == DATE:
-            return Literal(datetime.date.fromisoformat(text.strip()), DATE)
-        found = datetime.datetime.fromisoformat(text.strip())
-        aware = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
-        return Literal(aware.astimezone(datetime.UTC), TIMESTAMP)
-    except (ValueError, OverflowError) as error:
-        raise names.source.refusal(f"{text!r} is no {type}: {error}", node) from None
+        return Literal(string_to_date(text) if type == DATE else string_to_timestamp(text), type)
+    except ExpressionError as error:
+        raise names.source.refusal(error.message, node) from None
 
 
 def is_interval(node: Any) -> bool:

@@ -10,14 +10,15 @@ from typing import NoReturn
 
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.python.times import timestamp_micros, unix_micros
 from tidegate.sdk.relational.python.values import GREATEST, LEAST, UTC
 
 _SPACE = "".join(map(chr, range(33))) + "\x7f"
 """The characters that are trimmed before a string is read as a number: white space and control characters of ASCII."""
 
 
-def _invalid(value: str, type: str) -> NoReturn:
-    raise ExpressionError("CAST_INVALID_INPUT", f"{shorten(value)} can't be cast to {type}")
+def _invalid(value: str, type: str, advice: str = "") -> NoReturn:
+    raise ExpressionError("CAST_INVALID_INPUT", f"{shorten(value)} can't be cast to {type}{advice}")
 
 
 def double_to_bigint(x: float) -> int:
@@ -112,7 +113,7 @@ def string_to_boolean(s: str) -> bool:
     _invalid(s, "boolean")
 
 
-_DATE = re.compile(r"([0-9]{4})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
+_DATE = re.compile(r"([+-]?[0-9]{4,7})(?:-([0-9]{1,2})(?:-([0-9]{1,2})(?:[ T].*)?)?)?", re.DOTALL)
 
 
 def string_to_date(s: str) -> datetime.date:
@@ -120,7 +121,72 @@ def string_to_date(s: str) -> datetime.date:
     found = _DATE.fullmatch(s.strip(_SPACE))
     if found is None:
         _invalid(s, "date")
+    year, month, day = int(found[1]), int(found[2] or 1), int(found[3] or 1)
+    if not 1 <= year <= 9999 and 1 <= month <= 12 and 1 <= day <= 31:
+        _out_of_years(s)
     try:
-        return datetime.date(int(found[1]), int(found[2] or 1), int(found[3] or 1))
+        return datetime.date(year, month, day)
     except ValueError:
         _invalid(s, "date")
+
+
+def _out_of_years(value: object) -> NoReturn:
+    raise ExpressionError("DATETIME_OVERFLOW", f"{shorten(value)} is outside the years 1 to 9999")
+
+
+_TIMESTAMP = re.compile(
+    r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?\s*(\S.*)?)?)?)?)?)?"
+)
+_ZONE = re.compile(
+    r"Z|GMT0|(?:UTC|GMT|UT)?(?:([+-])(?:([0-9]{1,2})(?::([0-9]{1,2}))?|([0-9]{2}):?([0-9]{2})(?::?([0-9]{2}))?))?"
+)
+
+
+def string_to_timestamp(s: str) -> datetime.datetime:
+    """A date as of `string_to_date`, then perhaps a time after a space or `T`, and after its seconds an offset.
+
+    Further digits of the fraction are left out. A zone is UTC or an offset: others, which Spark knows by name, and
+    times without a date, which are today's to Spark, are errors.
+    """
+    found = _TIMESTAMP.fullmatch(s.strip(_SPACE))
+    zone = None if found is None else _ZONE.fullmatch(found[8] or "Z")
+    if found is None or zone is None:
+        _invalid(s, "timestamp", ": write it as 2024-02-29 12:30:59.5+01:00, with UTC or an offset as its zone")
+    year, month, day, hour, minute, second = (int(found[k] or (k < 4)) for k in range(1, 7))
+    sign, hours, minutes, hours_of_two, minutes_of_two, seconds = zone.groups()
+    offset = 3600 * int(hours or hours_of_two or 0) + 60 * int(minutes or minutes_of_two or 0) + int(seconds or 0)
+    if not 1 <= year <= 9999:
+        _out_of_years(s)
+    if offset > 18 * 3600 or int(minutes or minutes_of_two or 0) > 59 or int(seconds or 0) > 59:
+        _invalid(s, "timestamp")
+    try:
+        at = datetime.datetime(year, month, day, hour, minute, second, int((found[7] or "")[:6].ljust(6, "0")), UTC)
+    except ValueError:
+        _invalid(s, "timestamp")
+    try:
+        return at - datetime.timedelta(seconds=-offset if sign == "-" else offset)
+    except OverflowError:
+        _out_of_years(s)
+
+
+def timestamp_to_bigint(at: datetime.datetime) -> int:
+    """The whole seconds since 1970, rounded down."""
+    return unix_micros(at) // 1_000_000
+
+
+def timestamp_to_double(at: datetime.datetime) -> float:
+    """The seconds since 1970."""
+    return unix_micros(at) / 1e6
+
+
+def bigint_to_timestamp(seconds: int) -> datetime.datetime:
+    """The instant that many seconds after 1970."""
+    return timestamp_micros(seconds * 1_000_000)
+
+
+def double_to_timestamp(seconds: float) -> datetime.datetime:
+    """The instant that many seconds after 1970, its microseconds truncated towards 1970."""
+    if not math.isfinite(seconds):
+        raise ExpressionError("CAST_INVALID_INPUT", f"{seconds} can't be cast to timestamp")
+    return timestamp_micros(double_to_bigint(seconds * 1e6))

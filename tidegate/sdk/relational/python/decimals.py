@@ -17,6 +17,7 @@ from tidegate.sdk.data.columns import ColumnType, DecimalType
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.python.numbers import divide_by_zero, remainder_by_zero
+from tidegate.sdk.relational.python.times import timestamp_micros, unix_micros
 from tidegate.sdk.relational.python.values import GREATEST, LEAST, refuse_value
 
 _EXPONENT: Final = 10**9
@@ -191,6 +192,8 @@ def decimal_cast(given: ColumnType, to: ColumnType) -> Callable[[Any], Any] | No
                 return from_double(fitted)
             case "decimal":
                 return fitted
+            case "timestamp":
+                return lambda at: fitted(Decimal(unix_micros(at)).scaleb(-6))
             case _:  # bigint, boolean
                 return lambda number: fitted(Decimal(number))
     return _FROM_DECIMAL[to.kind] if isinstance(given, DecimalType) else None
@@ -201,6 +204,7 @@ _FROM_DECIMAL: Final[dict[str, Callable[[Any], Any]]] = {
     "double": float,
     "string": to_string,
     "boolean": bool,
+    "timestamp": lambda seconds: timestamp_micros(int(seconds.scaleb(6, EXACT))),
 }
 
 

@@ -137,6 +137,12 @@ _CASTS: Final[dict[tuple[str, str], Template]] = {
     ("date", "timestamp"): _call(casts.date_to_timestamp),
     ("timestamp", "date"): "{0}.date()",
     ("timestamp", "string"): _call(casts.timestamp_to_string),
+    ("timestamp", "bigint"): _call(casts.timestamp_to_bigint),
+    ("timestamp", "double"): _call(casts.timestamp_to_double),
+    ("string", "timestamp"): _call(casts.string_to_timestamp),
+    ("string", "binary"): "{0}.encode()",
+    ("bigint", "timestamp"): _call(casts.bigint_to_timestamp),
+    ("double", "timestamp"): _call(casts.double_to_timestamp),
 }
 
 ENVIRONMENT: Final[dict[str, Any]] = {
