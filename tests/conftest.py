@@ -8,7 +8,6 @@ don't assert speed. `--hypothesis-profile` selects a profile.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -87,14 +86,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def compiled_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Let the many processes that tests start share compiled modules even if PYTHONDONTWRITEBYTECODE is set."""
+    """Let the processes that tests of all workers start share compiled modules, if PYTHONDONTWRITEBYTECODE is set."""
     with pytest.MonkeyPatch.context() as patch:
         if "PYTHONDONTWRITEBYTECODE" in os.environ and "PYTHONPYCACHEPREFIX" not in os.environ:
-            folder = tmp_path_factory.mktemp("compiled")
+            own = tmp_path_factory.getbasetemp()
+            folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "compiled"
             patch.delenv("PYTHONDONTWRITEBYTECODE")
             patch.setenv("PYTHONPYCACHEPREFIX", str(folder))
             yield
-            shutil.rmtree(folder, ignore_errors=True)
         else:
             yield
 
