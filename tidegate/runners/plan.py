@@ -49,7 +49,8 @@ class Step:
     """Nodes fused into one operator: element-wise nodes, then at most one that groups or writes.
 
     `phase` and `path` are set if the last node is a grouping. `in_time_order`: each key's elements are processed in
-    timestamp order, since the input is bounded and its order affects the result.
+    timestamp order, since the input is bounded and its order affects the result. `kept`: in the body of a loop, the
+    inputs that are the same in all rounds and are grouped once for all of them.
     """
 
     id: int
@@ -58,6 +59,10 @@ class Step:
     phase: Phase | None = None
     path: Path | None = None
     in_time_order: bool = False
+    kept: tuple[str, ...] = ()
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     @property
     def label(self) -> str:

@@ -262,6 +262,7 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
     ("tidegate.io.spark", "_found"): ("tidegate.io.spark", "_resolve"),
     ("tidegate.sdk.user_code.user_fn", "Where"): ("tidegate.sdk.user_code.frames", "Where"),
+    ("tidegate.sdk.portable.model", "Values"): ("tidegate.sdk.portable.values", "Values"),
     ("tidegate.sdk.pipeline", "PTransform"): ("tidegate.sdk.steps.transform", "PTransform"),
     ("tidegate.sdk.pipeline", "Transform"): ("tidegate.sdk.steps.transform", "Transform"),
     ("tidegate.sdk.pipeline", "ptransform_fn"): ("tidegate.sdk.steps.applied_function", "ptransform_fn"),

@@ -10,6 +10,7 @@ from tidegate.sdk.data.values import SPECIAL, TimestampedValue
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.primitives import MultiOutput
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike, format_micros
@@ -176,7 +177,7 @@ def _settable(micros: int, element: Any) -> int:
 def _portable(event: Event) -> portable.TestEvent:
     match event:
         case Elements(values=values, timestamps=timestamps, tag=tag):
-            return portable.AddElements(portable.Values(list(values), len(values)), timestamps, tag)
+            return portable.AddElements(Values(list(values), len(values)), timestamps, tag)
         case _:
             return event
 

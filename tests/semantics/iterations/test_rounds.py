@@ -161,6 +161,21 @@ def test_a_flattened_collection_can_be_start_constant_and_result(runner: str) ->
         assert_that(both, equal_to([1, 2]))
 
 
+def test_a_round_joins_the_windows_of_constants(runner: str) -> None:
+    with TestPipeline(runner) as p:
+        windows = tg.WindowInto(tg.FixedWindows(10))
+        links = p | "links" >> tg.Create([tg.TimestampedValue(("a", n), n) for n in (1, 5, 25)]) | "a" >> windows
+        start = p | "start" >> tg.Create([tg.TimestampedValue(("a", 0), at) for at in (3, 14)]) | "b" >> windows
+
+        def step(before: Any) -> Any:
+            grouped = (links, before) | tg.CoGroupByKey()
+            return grouped | tg.MapValues(lambda group: sum(group[0]) + sum(group[1])).with_output_types(
+                tuple[str, int]
+            )
+
+        assert_that(start | tg.Iterate(step, rounds=3), equal_to([("a", 18), ("a", 0), ("a", 75)]))
+
+
 def test_the_body_of_an_empty_loop_runs_too(runner: str) -> None:
     with TestPipeline(runner) as p:
         nothing = p | tg.Create([]).with_output_types(int)

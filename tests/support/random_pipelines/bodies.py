@@ -14,8 +14,10 @@ Body: TypeAlias = tuple[tuple[str, int], ...]
 
 STEPS = (
     "add", "keep", "twice", "sum", "group", "join", "join with itself", "look up", "count", "merge", "window", "stamp",
-    "state", "distinct", "shuffle", "loop", "swap",
+    "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join",
 )  # fmt: skip
+
+MULTIPLYING = ("twice", "merge", "join with itself", "inner join", "outer join")
 
 
 def bodies() -> st.SearchStrategy[Body]:
@@ -32,9 +34,7 @@ def inputs() -> st.SearchStrategy[list[tuple[int, tuple[int, int]]]]:
 def _with_few_copies(steps: list[tuple[str, int]]) -> Body:
     kept: list[tuple[str, int]] = []
     for step in steps:
-        if step[0] not in ("twice", "merge", "join with itself") or all(
-            before not in ("twice", "merge", "join with itself") for before, _ in kept
-        ):
+        if step[0] not in MULTIPLYING or all(before not in MULTIPLYING for before, _ in kept):
             kept.append(step)
     return tuple(kept)
 
@@ -74,6 +74,16 @@ def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
         case "join":
             windowed = constant | tg.WindowInto(pcoll.windowing.assigner)
             return (pcoll, windowed) | tg.CoGroupByKey() | tg.FlatMap(_sides).with_output_types(pairs)
+        case "inner join":
+            windowed = constant | tg.WindowInto(pcoll.windowing.assigner)
+            joined = pcoll | tg.Join.inner(windowed) if n % 2 else windowed | tg.Join.inner(pcoll)
+            return joined | tg.MapValues(lambda vw: (vw[0] * 3 + vw[1]) % 11).with_output_types(pairs)
+        case "outer join":
+            windowed = constant | tg.WindowInto(pcoll.windowing.assigner)
+            join = (tg.Join.left, tg.Join.right, tg.Join.full)[n % 3]
+            return (
+                pcoll | join(windowed) | tg.MapValues(lambda vw: sum(v or 0 for v in vw) % 11).with_output_types(pairs)
+            )
         case "join with itself":
             return pcoll | tg.Join.inner(pcoll) | tg.MapValues(lambda vw: max(vw)).with_output_types(pairs)
         case "look up":

@@ -123,6 +123,11 @@ def _grouping(
         case (("table" | "window_major"), CombinePerKey(key="none")):
             assert not links
             return _global_combine(path, node, phase, context, main)
+        case "table", CombinePerKey() if (kept := context.tables.kept.get(node.label)) is not None:
+            from tidegate.runners.engine.grouping.kept_tables import KeptGrouping
+            from tidegate.runners.engine.grouping.operator import TableOperator
+
+            return TableOperator(links, KeptGrouping(node, context, main, kept), sides=sides)
         case "table", _:
             from tidegate.runners.engine.grouping.batch_table import Grouping
             from tidegate.runners.engine.grouping.operator import TableOperator

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, Typ
 
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.life_cycle import LifeCycle
+from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
@@ -61,6 +62,7 @@ class Context:
     must_buffer: asked by a blocked operator: whether to buffer a block at once, because a snapshot is to be taken.
     inline: whether loops contain the text of the author's functions (`--inline`).
     life: when the author's `setup` and `teardown` run.
+    tables: those that outlive the rounds of the loop in whose body the operator is.
     """
 
     memory_budget: int
@@ -78,6 +80,7 @@ class Context:
     must_buffer: Callable[[], bool] = _never
     inline: Literal["on", "off", "always"] = DEFAULTS.inline
     life: LifeCycle = field(default_factory=LifeCycle)
+    tables: LoopTables = field(default_factory=LoopTables)
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add `n` to one of the engine's counters."""

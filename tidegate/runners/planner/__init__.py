@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tidegate.runners.plan import Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
-from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps
+from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps, with_kept_tables
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
 from tidegate.sdk.portable.model import Iterate, Pipeline, Relate
@@ -43,4 +43,5 @@ def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:
         if isinstance(node, Iterate):
             body, results = body_of(node, pipeline)
             parts = {result: tuple(emitted_as(body, result)) for result in node.results}
-            yield Loop(node, _planned(body, inner, results), parts)
+            constants = frozenset(node.inputs) - {variable.before for variable in node.variables}
+            yield Loop(node, with_kept_tables(_planned(body, inner, results), constants), parts)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from tidegate.runners.plan import with_round
+from tidegate.runners.plan import Decision, Plan, with_round
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.model import (
@@ -30,8 +30,8 @@ from tidegate.sdk.portable.model import (
     ParDo,
     Pipeline,
     Reshuffle,
-    Values,
 )
+from tidegate.sdk.portable.values import Values
 
 _NONE: Final = Values((), 0, pickle.dumps((), 5))
 
@@ -61,6 +61,27 @@ def emitted_as(pipeline: Pipeline, collection: str) -> Iterator[str]:
                 yield from emitted_as(pipeline, part)
         case _:
             yield collection
+
+
+def with_kept_tables(body: Plan, constants: frozenset[str]) -> Plan:
+    """The plan of a body in which each CoGroupByKey of constants and of what a round changes keeps the constants: they
+    are grouped once, and each round adds a table of its own."""
+    steps = []
+    decisions = list(body.decisions)
+    for step in body.steps:
+        inputs = {edge.collection for edge in body.inputs(step.id) if edge.side is None}
+        kept = tuple(sorted(inputs & constants))
+        match step.tail:
+            case CombinePerKey(cogroups=True, key="first") if (
+                step.path == "table" and len(step.nodes) == 1 and kept and len(kept) < len(inputs)
+            ):
+                steps.append(replace(step, kept=kept))
+                decisions.append(
+                    Decision(step.label, f"keeps a table of {', '.join(kept)}", "it is the same in all rounds")
+                )
+            case _:
+                steps.append(step)
+    return replace(body, steps=tuple(steps), decisions=tuple(decisions))
 
 
 def with_inputs_of_steps(pipeline: Pipeline) -> Pipeline:

@@ -17,9 +17,9 @@ from tidegate.sdk.portable.model import (
     Output,
     Pipeline,
     Relate,
-    Values,
 )
 from tidegate.sdk.portable.seal import located
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, SortLimit
 from tidegate.sdk.windowing.strategy import can_fire_twice, compatible, why_not_unbounded_group
 

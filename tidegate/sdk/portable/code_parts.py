@@ -7,7 +7,7 @@ from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from tidegate.sdk.portable.model import Values
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.user_code.user_fn import UserFn
 
 T = TypeVar("T")

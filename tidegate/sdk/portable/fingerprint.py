@@ -14,8 +14,9 @@ from itertools import islice
 from typing import Any, Final
 
 from tidegate.sdk.moved import MOVES
-from tidegate.sdk.portable.model import Node, Pipeline, TypeRef, Values
+from tidegate.sdk.portable.model import Node, Pipeline, TypeRef
 from tidegate.sdk.portable.pickle_graph import digest_of
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.user_code.by_value import pickle_by_value
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import import_ref

@@ -37,8 +37,8 @@ from tidegate.sdk.portable.model import (
     Environment,
     Node,
     Pipeline,
-    Values,
 )
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tidegate.sdk.errors import LoadError
 from tidegate.sdk.portable.code_parts import code_of
-from tidegate.sdk.portable.model import Pipeline, Values
+from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.portable.seal import this_environment
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.user_code.sealing import install_classes
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
 

@@ -17,10 +17,10 @@ from tidegate.sdk.authoring.state import StateSpec, TimerSpec
 from tidegate.sdk.data.columns import Access, Schema
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.loop_variable import LoopVariable
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.relational.relations import Relation
 from tidegate.sdk.time import Duration
 from tidegate.sdk.user_code.frames import Where
-from tidegate.sdk.user_code.sealing import Sealer
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
@@ -101,59 +101,6 @@ class Callback:
     method: str
     timer: str | None
     params: tuple[Param, ...] = ()
-
-
-class Values:
-    """The elements of a `Create`: the author's objects while live, a pickle once sealed."""
-
-    __slots__ = ("_live", "count", "data")
-
-    def __init__(self, live: Any, count: int, data: bytes | None = None) -> None:
-        self._live = live
-        self.count = count
-        self.data = data
-
-    def load(self) -> Any:
-        """The elements, as a sequence."""
-        if self._live is None and self.data is not None:
-            self._live = moved.loads(self.data)
-        return self._live
-
-    def sealed(self, sealer: Sealer, name: str) -> Values:
-        """These elements with their pickle; raises PicklingError."""
-        if self.data is not None:
-            return self
-        return Values(self._live, self.count, sealer.seal_values(self._live, name))
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Values):
-            return NotImplemented
-        if self.data is None or other.data is None:
-            return self._live is other._live
-        return self.data == other.data
-
-    def __hash__(self) -> int:
-        return hash(self.count)
-
-    def __repr__(self) -> str:
-        return f"Values({self.count})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self.data is None:
-            raise TypeError("the values of this Create are not sealed yet")
-        return Values, (None, self.count, self.data)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """In JSON: an id in the table of values, which is passed as pydantic's context."""
-        from pydantic_core import core_schema
-
-        return core_schema.with_info_plain_validator_function(
-            lambda value, info: info.context.values_by_id(value),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda values, info: info.context.id_of_values(values), info_arg=True
-            ),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,6 +238,7 @@ class CombinePerKey(NodeBase):
 
     `key` is the first item of each pair; the element, which is also the value; or none, for one result per window.
     `in_parts` and `has_identity` are the combiner's attributes. `default`: emit the result for no input, too.
+    `cogroups`: it is a CoGroupByKey, whose inputs are pairs of a key and a pair of a collection's number and a value.
     """
 
     fn: UserFn
@@ -304,6 +252,10 @@ class CombinePerKey(NodeBase):
     side_inputs: tuple[SideInputRef, ...] = ()
     late_tag: str | None = None
     kind: Literal["combine_per_key"] = "combine_per_key"
+    cogroups: bool = False
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

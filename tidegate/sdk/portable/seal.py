@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.code_parts import code_of, map_code
 from tidegate.sdk.portable.integrity import with_bodies
-from tidegate.sdk.portable.model import Environment, Iterate, Node, ParDo, Pipeline, Values, Write
+from tidegate.sdk.portable.model import Environment, Iterate, Node, ParDo, Pipeline, Write
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import Sealer

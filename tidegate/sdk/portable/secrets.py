@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tidegate.sdk.portable.code_parts import code_of
-from tidegate.sdk.portable.model import Pipeline, Values
+from tidegate.sdk.portable.model import Pipeline
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.registry import SecretValue, names_in, values_of
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, Self, TypeVar, overload
 from tidegate.sdk.authoring.combine import (
     AssociativeFn,
     CallableFn,
+    CoGroupFn,
     CombineFn,
     as_combine_fn,
     combiner_name,
@@ -119,6 +120,7 @@ class _Combining(_Grouping, Generic[R]):
             "consts": UserFn.of(call.consts, "extra arguments") if call.consts else None,
             "side_inputs": side_inputs,
             "late_tag": self.late_tag,
+            "cogroups": type(self.fn) is CoGroupFn,
         }
 
     def result_type(self, value: Any) -> Any:

@@ -11,6 +11,7 @@ from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Duration, DurationLike, TimestampLike
@@ -52,7 +53,7 @@ class Create(PTransform[Pipeline, PCollection[T]]):
         if hint is None:
             hint = hints.union([_plain_type(value) for value in self.values[:100]]) if len(self.values) else Any
         out = input.collection(element_type=hint)
-        input.add(portable.Create, [out], values=portable.Values(self.values, len(self.values)))
+        input.add(portable.Create, [out], values=Values(self.values, len(self.values)))
         return out
 
 

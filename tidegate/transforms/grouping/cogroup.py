@@ -35,6 +35,8 @@ class CoGroupByKey(Transform):
     """
 
     late_tag: str | None = None
+    needs: tuple[int, ...] = ()
+    """The collections without whose values nobody looks at a group, so that it need not be emitted."""
 
     def __init__(self, *, name: str | None = None) -> None:
         self.label = name
@@ -86,7 +88,8 @@ class CoGroupByKey(Transform):
         for part, name in zip(parts, names, strict=True):
             _check(parts[0], names[0], part, name)
         check_keys("CoGroupByKey", parts, names)
-        combine = CombinePerKey(CoGroupFn(len(parts), tags), name="Group").with_output_types(_result_type(parts, tags))
+        combine = CombinePerKey(CoGroupFn(len(parts), tags, self.needs), name="Group")
+        combine = combine.with_output_types(_result_type(parts, tags))
         marked = tuple(
             part | Map(tagged, at, name=f"Tag({tags[at] if tags is not None else at})") for at, part in enumerate(parts)
         )

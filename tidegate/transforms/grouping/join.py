@@ -46,10 +46,13 @@ def _full(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any,
 
 
 class _Join(Transform):
-    def __init__(self, other: PCollection[Any], pairs: Any, kind: str, name: str | None) -> None:
+    def __init__(
+        self, other: PCollection[Any], pairs: Any, kind: str, needs: tuple[int, ...], name: str | None
+    ) -> None:
         self.other = other
         self.pairs = pairs
         self.kind = kind
+        self.needs = needs
         self.label = name
 
     def default_label(self) -> str:
@@ -61,7 +64,9 @@ class _Join(Transform):
 
     def expand(self, input: PCollection[Any]) -> Any:
         check_keys(f"Join.{self.kind}", (input, self.other), ("'left'", "'right'"))
-        grouped = (input, self.other) | CoGroupByKey(name="Group")
+        grouping = CoGroupByKey(name="Group")
+        grouping.needs = self.needs
+        grouped = (input, self.other) | grouping
         return grouped | FlatMap(self.pairs, name="Pairs")
 
 
@@ -101,22 +106,22 @@ class Join:
     @staticmethod
     def inner(other: PCollection[Any], *, name: str | None = None) -> _Join:
         """Only keys that both collections have."""
-        return _Join(other, _inner, "inner", name)
+        return _Join(other, _inner, "inner", (0, 1), name)
 
     @staticmethod
     def left(other: PCollection[Any], *, name: str | None = None) -> _Join:
         """Every value of the left collection."""
-        return _Join(other, _left, "left", name)
+        return _Join(other, _left, "left", (0,), name)
 
     @staticmethod
     def right(other: PCollection[Any], *, name: str | None = None) -> _Join:
         """Every value of the right collection."""
-        return _Join(other, _right, "right", name)
+        return _Join(other, _right, "right", (1,), name)
 
     @staticmethod
     def full(other: PCollection[Any], *, name: str | None = None) -> _Join:
         """Every value of both collections."""
-        return _Join(other, _full, "full", name)
+        return _Join(other, _full, "full", (), name)
 
 
 _LEFTS = OrderedListStateSpec("lefts")

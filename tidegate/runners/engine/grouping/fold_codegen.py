@@ -118,6 +118,8 @@ def extracts(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any
         return None
     if phase == "parts":
         return None if type(fn).compact is CombineFn.compact else fn.compact
+    if type(fn) is CoGroupFn and fn.tags is None:
+        return None
     return None if type(fn) in (SumFn, CountFn, MinFn, MaxFn, ListFn) else fn.extract_output
 
 

@@ -14,6 +14,7 @@ from tidegate.runners.engine.iteration.decision import CONVERGED, NOT_CONVERGED,
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.life_cycle import OncePerLoop
+from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Loop
 from tidegate.sdk.data.block import Block
@@ -46,6 +47,7 @@ class LoopOperator(Operator):
         self._inputs = {collection: self._store() for collection in self.node.inputs}
         self._variables: list[BlockStore] | None = None
         """The elements of the loop variables, once the first round has begun."""
+        self._tables: LoopTables | None = None
         self._done = 0
         self._is_over = self._paused = False
         self._labels = {self.node.label, *(step.label for step in self.node.body)}
@@ -130,6 +132,8 @@ class LoopOperator(Operator):
         for result, output in zip(node.gives, node.outputs[len(node.variables) :], strict=True):
             receivers[result].append(partial(_leave, leaving, output.collection))
         metrics = MetricCells()
+        if self._tables is None:
+            self._tables = self._rounds.keep_tables(self._inputs, self._context_of(number, metrics))
         graph = self._rounds.graph(number, self._context_of(number, metrics), receivers)
         try:
             with collecting(metrics):
@@ -186,7 +190,7 @@ class LoopOperator(Operator):
             self.context.count(node.label, "elements_out", store.elements)
             for block in store:
                 yield output.collection, block
-        self._is_over = True
+        self._is_over, self._tables = True, None
         for store in (*self._inputs.values(), *(self._variables or ())):
             store.clear()
         self._end_life()
@@ -208,6 +212,7 @@ class LoopOperator(Operator):
 
     def _context_of(self, number: int, metrics: MetricCells) -> Context:
         checks = self.context.checks
+        tables = LoopTables() if self._tables is None else self._tables
         return replace(
             self.context,
             metrics=metrics,
@@ -218,6 +223,7 @@ class LoopOperator(Operator):
             should_pause=_never,
             must_buffer=_never,
             life=self._life,
+            tables=tables,
         )
 
     def _store(self) -> BlockStore:

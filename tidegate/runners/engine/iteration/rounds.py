@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol, TypeAlias
 
+from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.grouping.kept_tables import kept_tables
+from tidegate.runners.engine.grouping.operator import TableOperator
+from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Loop, Plan, Step, with_round
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.portable.model import ParDo
+from tidegate.sdk.portable.model import CombinePerKey, ParDo
 
 
 class BodyGraph(Protocol):
@@ -41,10 +45,42 @@ class Rounds:
         self._steps = [step for step in plan.steps if not step.is_source]
         ids = {step.id for step in self._steps}
         self._edges = [edge for edge in plan.edges if edge.target in ids]
+        self._read = {edge.collection for edge in self._edges}
+        """The collections of which a round reads elements."""
         self.inputs = [
             step.head.output() for region in plan.regions for step in plan.steps_of(region) if step.is_source
         ]
         """The collections that the body reads, in the order in which they have to end: side inputs first."""
+
+    def keep_tables(self, inputs: Mapping[str, Iterable[Block]], context: Context) -> LoopTables:
+        """The tables of the inputs that are grouped once for all rounds. Those that exceed their share of a quarter of
+        the memory budget are not kept, and their inputs are grouped in each round."""
+        steps = [step for step in self._steps if step.kept]
+        kept = {}
+        for step in steps:
+            share = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(steps))))
+            tables = self._tables(step, inputs, share)
+            if tables is not None:
+                kept[step.label] = tables
+        self._edges = [
+            edge
+            for edge in self._edges
+            if (step := self.loop.plan.steps[edge.target]).label not in kept or edge.collection not in step.kept
+        ]
+        self._read = {edge.collection for edge in self._edges}
+        return LoopTables(kept)
+
+    def _tables(self, step: Step, inputs: Mapping[str, Iterable[Block]], context: Context) -> KeptTables | None:
+        assert isinstance(step.tail, CombinePerKey)
+        grouping = Grouping(step.tail, "whole", context, step.outputs[0])
+        operator = TableOperator((), grouping, sides=None)
+        for collection in step.kept:
+            for block in inputs[collection]:
+                for _ in operator.process(block, collection):
+                    pass
+        for _ in operator.finish_bundle():
+            pass
+        return kept_tables(grouping)
 
     def graph(self, number: int, context: Context, receivers: Receivers) -> BodyGraph:
         """The graph of round `number`, which emits what leaves the body to `receivers`."""
@@ -58,10 +94,14 @@ class Rounds:
     def run(self, graph: BodyGraph, elements: Mapping[str, Iterable[Block]]) -> Iterator[None]:
         """Run a round to its end over the elements of the collections that the body reads."""
         for collection in self.inputs:
-            for block in elements[collection]:
+            for block in elements[collection] if self._is_read(collection) else ():
                 yield
                 yield from graph.pushing(collection, block)
             yield from graph.updating(collection, CollectionStatus(ended=True))
+
+    def _is_read(self, collection: str) -> bool:
+        """Whether a step of a round, or what receives the loop's results, reads the elements of a collection."""
+        return collection in self._read or any(collection in parts for parts in self.loop.results.values())
 
 
 def _in_round(step: Step, number: int) -> Step:

@@ -24,7 +24,8 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.plan.task_spec import Inputs
 from tidegate.runners.spark.task_io.sources import encode_elements
-from tidegate.sdk.portable.model import Create, Read, Values
+from tidegate.sdk.portable.model import Create, Read
+from tidegate.sdk.portable.values import Values
 
 
 def assign_inputs(plan: Plan, partitions: int, artifacts: Artifacts, exclude: Container[int] = ()) -> Inputs:

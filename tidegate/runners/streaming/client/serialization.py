@@ -9,8 +9,9 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from tidegate.sdk.portable.model import Create, Pipeline, Values
+from tidegate.sdk.portable.model import Create, Pipeline
 from tidegate.sdk.portable.seal import seal
+from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.registry import is_secret
 from tidegate.sdk.user_code.by_value import travels_by_value
 from tidegate.sdk.user_code.redefined_classes import register_classes
