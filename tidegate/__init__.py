@@ -71,6 +71,7 @@ from tidegate.sdk.primitives import (
     Write,
 )
 from tidegate.sdk.primitives.iteration import Iterate, IterateResult, Round
+from tidegate.sdk.primitives.iteration_delta import IterateDelta, Solution
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
 from tidegate.sdk.steps.applied_function import ptransform_fn
 from tidegate.sdk.steps.transform import PTransform
@@ -396,7 +397,9 @@ __all__ = [
     "WaitOn",
     "Empty",
     "Iterate",
+    "IterateDelta",
     "IterateResult",
     "Round",
     "Settled",
+    "Solution",
 ]

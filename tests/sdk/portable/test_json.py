@@ -22,6 +22,7 @@ from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
 from tidegate.sdk.data.columns import BIGINT, Field, Schema
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.integrity import with_bodies
 from tidegate.sdk.portable.json import dump, load
 from tidegate.sdk.portable.loading import check_environment, install_code
 from tidegate.sdk.portable.loop_variable import LoopVariable
@@ -174,20 +175,27 @@ def every_kind() -> portable.Pipeline:
         form="map",
         params=(element,),
     )
+    lookup = portable.Lookup(label="Loop/Lookup", where=HERE, inputs=("x", "solution"), outputs=outputs("y"))
     nodes += (
         portable.Iterate(
             label="Loop",
             where=HERE,
             inputs=("h", "a"),
-            outputs=outputs("i", "j"),
-            variables=(LoopVariable("x", "h", "before", "x"),),
-            body=(step,),
-            collections=(portable.Collection("before"), portable.Collection("x", windowing=session)),
+            outputs=outputs("i", "j", "k", "l"),
+            variables=(
+                LoopVariable("x", "h", "before", "x", drives=True),
+                LoopVariable("known", "h", "solution", "x", "solution"),
+                LoopVariable("new", "h", "changes", "x", "changes"),
+            ),
+            body=(step, lookup),
+            collections=tuple(map(portable.Collection, ("before", "solution", "changes", "x", "y"))),
             rounds=7,
             again=("x",),
             until="before",
             gives=("x",),
             strict=True,
+            merge=other,
+            changed=LOWER,
         ),
     )
     ids = [out.collection for node in nodes for out in node.outputs]
@@ -216,7 +224,7 @@ def one_window(windowing: WindowingStrategy) -> portable.Pipeline:
 
 def test_every_kind_of_node_survives_with_all_its_fields() -> None:
     pipeline = every_kind()
-    kinds = {type(node) for node in pipeline.nodes}
+    kinds = {type(node) for node in with_bodies(pipeline.nodes)}
     assert kinds == set(get_args(portable.Node))
     text = dump(pipeline)
     assert load(text) == pipeline

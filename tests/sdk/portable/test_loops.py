@@ -15,7 +15,7 @@ from tidegate.runners.planner.explain import explain
 from tidegate.sdk.drawing.graph import graph_of
 from tidegate.sdk.portable.integrity import check_references
 from tidegate.sdk.portable.json import dump, load
-from tidegate.sdk.portable.model import Iterate, Pipeline
+from tidegate.sdk.portable.model import Iterate, Lookup, Pipeline
 from tidegate.sdk.runner import find_runner
 
 FIRST = Path(__file__).parent / "fixtures" / "format-3.json"
@@ -96,3 +96,65 @@ def test_explain_says_what_runs_once_what_is_kept_and_what_a_round_exchanges() -
         "  another round while none of these is empty: loop/more",
         "  Each round: 0 exchanges between processes",
     ]
+
+
+def components(*, values: bool = False) -> Pipeline:
+    """A loop with a solution."""
+    p = tg.Pipeline()
+    labels = p | "labels" >> tg.Create([(1, 1), (2, 2)]).with_output_types(tuple[int, int])
+
+    def step(solution: Any, work: Any) -> Any:
+        lower = tg.MapTuple(lambda k, both: (k, min(both[0], both[1] or 0))).with_output_types(tuple[int, int])
+        return work | solution.lookup() | "next" >> lower
+
+    _ = (labels, labels) | "loop" >> tg.IterateDelta(step, merge=min) | tg.Map(print)
+    return p.sealed(values=values)
+
+
+def test_a_loop_with_a_solution_is_read_as_it_was_written() -> None:
+    pipeline = components(values=True)
+    assert load(dump(pipeline)) == pipeline
+    (loop,) = (node for node in pipeline.nodes if isinstance(node, Iterate))
+    assert [(each.form, each.drives) for each in loop.variables] == [("solution", False), ("changes", True)]
+    assert isinstance(next(node for node in loop.body if node.label.endswith("Lookup")), Lookup)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda node: replace(node, inputs=node.inputs[:1]),
+            "step 'loop/Lookup' looks up what is not the solution of a loop",
+        ),
+        (
+            lambda node: replace(node, inputs=(node.inputs[1], node.inputs[1])),
+            "step 'loop/Lookup' reads the solution of 'loop' without a lookup",
+        ),
+        (
+            lambda node: replace(node, inputs=(node.inputs[0], "labels")),
+            "step 'loop/Lookup' looks up what is not the solution of a loop",
+        ),
+    ],
+)
+def test_a_lookup_that_is_not_consistent_is_refused(change: Any, message: str) -> None:
+    pipeline = components()
+    nodes = [
+        replace(node, body=tuple(change(each) if isinstance(each, Lookup) else each for each in node.body))
+        if isinstance(node, Iterate)
+        else node
+        for node in pipeline.nodes
+    ]
+    with pytest.raises(tg.BuildError) as caught:
+        check_references(replace(pipeline, nodes=tuple(nodes)))
+    assert str(caught.value).splitlines()[0] == message
+
+
+def test_explain_and_graph_name_the_solution() -> None:
+    pipeline = components()
+    text = explain(plan(pipeline, Traits(parallel=True, blocking=True)))
+    assert "  updated by each round, a table in memory: loop/start\n  changed by each round: workset\n" in text
+    assert "  over when this is empty: workset\n" in text
+    assert "look up in the solution" in text
+    links = [(link.source, link.target, link.label) for link in graph_of(pipeline).links]
+    assert ("loop:solution~before", "loop/Lookup", "") in links
+    assert ("loop/updates", "loop:solution~before", "next round") in links

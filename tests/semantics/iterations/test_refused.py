@@ -153,3 +153,90 @@ def test_a_refused_loop_leaves_nothing_in_the_pipeline() -> None:
     assert [node.label for node in p.portable().nodes] == ["Create"]
     assert [collection.id for collection in p.portable().collections] == ["Create"]
     assert (numbers | "loop" >> tg.Iterate(plus_one, rounds=2)).collect() == [3]
+
+
+def delta(body: Any, start: Any = None, **arguments: Any) -> Callable[[tg.Pipeline, Any], object]:
+    def build(p: tg.Pipeline, numbers: Any) -> object:
+        pairs = numbers | "pairs" >> tg.Map(lambda n: (n, n)).with_output_types(tuple[int, int])
+        return ((pairs, pairs) if start is None else start(pairs)) | tg.IterateDelta(body, **arguments)
+
+    return build
+
+
+def windowed(windows: Any) -> Callable[[Any], Any]:
+    return lambda pairs: (pairs | windows, pairs)
+
+
+ANY = tg.Repeatedly(tg.AfterCount(1))
+_RETURNS = "must return the updates of the solution, or a tuple of them and of the next workset, and returned"
+_LOOKUPS = "a Solution can only be looked up: write `pairs | solution.lookup()`, which gives (key, (value, known))"
+DELTA_CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
+    "no function": (delta(3), "IterateDelta takes a function of a Solution and a PCollection, not 3"),
+    "less than no rounds": (delta(min, rounds=-1), "rounds is at least 0, not -1"),
+    "rounds of a kind": (delta(min, rounds="2"), "rounds is a number, not '2'"),
+    "changed of a kind": (delta(min, changed=0.1), "changed is a function of the old and the new value, not 0.1"),
+    "a merge that can't be repeated": (
+        delta(min, merge=len),
+        "merge is applied to its own results, so it is min, max, sum or tg.associative(fn), not len",
+    ),
+    "a merge of all values": (
+        delta(min, merge=sorted),
+        "merge is applied to its own results, so it is min, max, sum or tg.associative(fn), not sorted",
+    ),
+    "nothing returned": (delta(lambda solution, work: None), f"<lambda> {_RETURNS} None"),
+    "the solution returned": (
+        delta(lambda solution, work: solution),
+        f"<lambda> {_RETURNS} the Solution: {_LOOKUPS}",
+    ),
+    "the solution read": (delta(lambda solution, work: solution | tg.Map(str)), _LOOKUPS),
+    "a workset of another type": (
+        delta(lambda solution, work: (work, work | tg.Map(str))),
+        "the body returns str as workset and takes tuple[int, int], so no other round can follow: str given where "
+        "tuple[int, int] is wanted. If the type of its last step is wrong, correct it with .with_output_types(...)",
+    ),
+    "no pairs": (
+        delta(lambda solution, work: work | tg.Map(str)),
+        "the solution takes pairs (key, value), but its input holds str: str given where tuple[Any, Any] is wanted. "
+        "tg.WithKeys(fn) makes pairs, with the key that fn returns for an element",
+    ),
+    "other windows": (
+        delta(
+            lambda solution, work: work | "looked up" >> solution.lookup(),
+            windowed(tg.WindowInto(tg.FixedWindows(10))),
+        ),
+        "the pairs are in other windows than the solution: GlobalWindows() and "
+        "FixedWindows(size=Duration(10s), offset=Duration(0s)). Give both the same "
+        "WindowInto",
+    ),
+    "windows that merge": (
+        delta(min, windowed(tg.WindowInto(tg.Sessions(10)))),
+        "the solution is in windows that merge, Sessions(gap=Duration(10s)), which a round would merge with "
+        "others: apply another WindowInto",
+    ),
+    "several panes": (
+        delta(
+            min,
+            windowed(
+                tg.WindowInto(tg.FixedWindows(10), trigger=tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING)
+            ),
+        ),
+        "the solution's trigger can fire more than once for a window, so a key would have several values: apply "
+        "WindowInto with the trigger tg.AfterWatermark() and no allowed lateness",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DELTA_CASES)
+def test_a_loop_with_a_solution_that_can_t_be_repeated_is_refused(case: str) -> None:
+    build, message = DELTA_CASES[case]
+    kind = tg.TypeCheckError if case in ("a workset of another type", "no pairs") else tg.BuildError
+    assert refusal(build, kind=kind) == message
+
+
+def test_a_solution_needs_bounded_input_and_a_pair() -> None:
+    p = tg.Pipeline()
+    stream = p | TestStream().with_output_types(tuple[int, int])
+    with pytest.raises(tg.BuildError, match="IterateDelta needs bounded input: on unbounded input no round ever has"):
+        _ = (stream, stream) | tg.IterateDelta(lambda solution, work: work)
+    with pytest.raises(tg.BuildError, match=r"applies to a pair of PCollections, \(solution, workset\) \| tg.Iterate"):
+        _ = (stream,) | "one" >> tg.IterateDelta(lambda solution, work: work)

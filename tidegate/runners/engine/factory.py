@@ -22,6 +22,7 @@ from tidegate.sdk.portable.model import (
     GroupByKey,
     Iterate,
     KeyOf,
+    Lookup,
     ParDo,
     Reshuffle,
     side_inputs,
@@ -64,6 +65,10 @@ def build(
 
         assert make_graph is not None
         return LoopOperator(plan.loop(step.label), context, make_graph)
+    if isinstance(step.tail, Lookup):
+        from tidegate.runners.engine.iteration.lookup import LookupOperator
+
+        return LookupOperator(step.tail, context)
     links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
     main = step.outputs[0]
     match step.tail:

@@ -21,6 +21,8 @@ class KeptTables:
 
 @dataclass(frozen=True, slots=True)
 class LoopTables:
-    """What is kept for the steps of a body, by label."""
+    """What is kept for the steps of a body, by label; and the solutions that they look up, by collection, each with the
+    value of every key by window."""
 
     kept: Mapping[str, KeptTables] = field(default_factory=dict)
+    solutions: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = field(default_factory=dict)

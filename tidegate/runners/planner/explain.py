@@ -24,6 +24,7 @@ from tidegate.sdk.portable.model import (
     Create,
     GroupByKey,
     Iterate,
+    Lookup,
     Node,
     ParDo,
     Pipeline,
@@ -67,10 +68,14 @@ def _loop_lines(loop: Loop, pipeline: Pipeline) -> Iterator[str]:
     yield f"Loop {node.label}: {describe_rounds(node)}, all in one task"
     within = [each.label for each in pipeline.nodes if each.composite.split("~")[0].startswith(node.label)]
     starts = {variable.start for variable in node.variables}
+    solutions = [variable.name or variable.start for variable in node.variables if variable.form == "solution"]
+    changed = [variable.name or variable.start for variable in node.variables if variable.form != "solution"]
     for title, labels in (
         ("runs once, before round 1", [label for label in within if label != node.label]),
         ("kept for all rounds", [id for id in node.inputs if id not in starts]),
-        ("changed by each round", [variable.name or variable.start for variable in node.variables]),
+        ("updated by each round, a table in memory", solutions),
+        ("changed by each round", changed),
+        ("over when this is empty", [variable.name for variable in node.variables if variable.drives]),
         ("another round while none of these is empty", list(node.again)),
         ("over when this is not empty", [node.until] if node.until is not None else []),
     ):
@@ -206,6 +211,8 @@ def _heading(step: Step) -> str:
             }.get(step.phase or "", f"combine, {step.path} path")
         case Iterate():
             return "loop"
+        case Lookup():
+            return "look up in the solution"
         case ParDo() as node if node.stateful:
             return "stateful step"
         case ParDo(calls=AsyncCalls()):

@@ -17,6 +17,7 @@ from tidegate.sdk.portable.model import (
     Flatten,
     GroupByKey,
     Iterate,
+    Lookup,
     Node,
     ParDo,
     Pipeline,
@@ -40,6 +41,10 @@ def check_references(pipeline: Pipeline) -> None:
             raise BuildError(f"two collections have the id {collection.id!r}")
         known.add(collection.id)
     _check_labels(pipeline)
+    solutions = {variable.before for loop in loops for variable in loop.variables if variable.form == "solution"}
+    for node in with_bodies(pipeline.nodes):
+        if isinstance(node, Lookup) and (len(node.inputs) != 2 or node.inputs[1] not in solutions):
+            raise _at(node, BuildError(f"step {node.label!r} looks up what is not the solution of a loop"))
     _check_nodes(pipeline.nodes, pipeline.collections, set())
 
 
@@ -70,7 +75,30 @@ def _check_loop(loop: Iterate) -> None:
             raise _at(loop, BuildError(f"step {loop.label!r} doesn't read its loop variable {variable.name!r}"))
     if len(set(before)) < len(before) or loop.rounds < 0:
         raise _at(loop, BuildError(f"step {loop.label!r} has two loop variables with one id, or less than no rounds"))
+    for variable in loop.variables:
+        if variable.form == "changes" and not any(
+            each.form == "solution" and each.after == variable.after for each in loop.variables
+        ):
+            raise _at(loop, BuildError(f"step {loop.label!r} has no solution that changes {variable.name!r}"))
+    _check_solutions(loop)
     _check_nodes(loop.body, loop.collections, {*before, *loop.inputs})
+
+
+def _check_solutions(loop: Iterate) -> None:
+    """Check that only lookups read the loop's solutions."""
+    solutions = {variable.before for variable in loop.variables if variable.form == "solution"}
+    for node in with_bodies(loop.body):
+        match node:
+            case Lookup(inputs=(used, _)):
+                read = {used}
+            case Iterate():
+                read = {*(variable.start for variable in node.variables), *node.results}
+            case _:
+                read = set(reads(node))
+        if read & solutions:
+            raise _at(node, BuildError(f"step {node.label!r} reads the solution of {loop.label!r} without a lookup"))
+    if solutions & set(loop.results):
+        raise _at(loop, BuildError(f"step {loop.label!r} takes its solution from its body, which doesn't make it"))
 
 
 def reads(node: Node) -> Iterator[str]:
@@ -171,6 +199,8 @@ def _check_shape(node: Node) -> None:
             fits = bool(node.variables) and len(node.outputs) == len(node.variables) + len(node.gives)
         case Flatten():
             fits = bool(node.inputs) and len(node.outputs) == 1
+        case Lookup():
+            fits = len(node.inputs) == 2 and len(node.outputs) == 1
         case Relate(relation=Join()):
             fits = len(node.inputs) == len(node.reads) == 2 and len(node.outputs) == 1
         case Relate():

@@ -356,7 +356,8 @@ class Iterate(NodeBase):
     rounds. `outputs` are the variables after the last round, then what all rounds together have put in each collection
     of `gives`. The loop is over after `rounds` rounds; after one in which a collection of `again` is empty; or after
     one in which `until` is not. `strict`: it fails if it is over for the first of these reasons alone. `body` and
-    `collections` are the nodes of the body and the collections that exist in it alone.
+    `collections` are the nodes of the body and the collections that exist in it alone. `merge` is the combiner of the
+    solution's values, without which a new one takes the place of the old; `changed` says whether two values differ.
     """
 
     variables: tuple[LoopVariable, ...]
@@ -368,6 +369,11 @@ class Iterate(NodeBase):
     gives: tuple[str, ...] = ()
     strict: bool = False
     kind: Literal["iterate"] = "iterate"
+    merge: UserFn | None = None
+    changed: UserFn | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     @property
     def results(self) -> Iterator[str]:
@@ -381,12 +387,22 @@ class Iterate(NodeBase):
     @property
     def has_condition(self) -> bool:
         """Whether it may be over before its last round."""
-        return bool(self.again) or self.until is not None
+        return bool(self.again) or self.until is not None or any(variable.drives for variable in self.variables)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lookup(NodeBase):
+    """Looks pairs up in the solution of the loop in whose body it is: `(key, (value, the solution's value or None))`.
+
+    `inputs` are the pairs, and the loop variable that is the solution.
+    """
+
+    kind: Literal["lookup"] = "lookup"
 
 
 Node: TypeAlias = (
     Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Relate | Flatten | Reshuffle | Write
-    | TestStream | Iterate
+    | TestStream | Iterate | Lookup
 )  # fmt: skip
 
 

@@ -7,18 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
-from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
+from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
-from tidegate.sdk.portable import model as portable
-from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.loop_variable import LoopVariable
+from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection, like, parts_of
 from tidegate.sdk.steps.transform import Transform, pipeline_of
-from tidegate.sdk.typehints import compatibility, hints
 from tidegate.sdk.user_code.user_fn import name_of
-from tidegate.sdk.windowing.strategy import compatible
 
 if TYPE_CHECKING:
-    from tidegate.sdk.steps.builder import Body
+    pass
 
 MANY_ROUNDS: Final = 10_000
 """After how many rounds a loop ends whose condition has not been met, if the author gave no number."""
@@ -53,7 +50,7 @@ class IterateResult(Generic[S]):
 
     def __iter__(self) -> Iterator[PCollection[Any]]:
         """All collections, those of the result first."""
-        yield from (pcoll for _, pcoll in _parts(self.result))
+        yield from (pcoll for _, pcoll in parts_of(self.result))
         yield from self.out.values()
 
 
@@ -137,14 +134,14 @@ class Iterate(Transform, Generic[In, Out]):
         return result
 
     def expand(self, input: Any) -> Any:
-        given = _parts(input)
+        given = parts_of(input)
         if not given or not all(isinstance(pcoll, PCollection) for _, pcoll in given):
             raise BuildError(
                 f"Iterate applies to a PCollection, or to a tuple, NamedTuple or dict of them, not to {shorten(input)}"
             )
         pipeline: Pipeline = given[0][1].pipeline
-        before = [_before(pipeline, name, pcoll) for name, pcoll in given]
-        shape = _like(input, before)
+        before = [before_round(pipeline, name, pcoll) for name, pcoll in given]
+        shape = like(input, before)
 
         def build() -> tuple[Round[Any], PCollection[Any] | None, PCollection[Any] | None]:
             returned = self.body(shape)
@@ -154,55 +151,36 @@ class Iterate(Transform, Generic[In, Out]):
                 return turn, None, None
             if isinstance(self.until, Until):
                 at = _position(self.until, [name for name, _ in given])
-                after = _parts(turn.new)[at][1]
+                after = parts_of(turn.new)[at][1]
                 return turn, self.until.again(before[at], after), None
-            return turn, None, _collection(self.until(shape, turn.new), "until")
+            return turn, None, checked_collection(self.until(shape, turn.new), "until")
 
         (turn, again, until), body = capture(pipeline, before, build)
-        after = [pcoll for _, pcoll in _parts(turn.new)]
+        after = [pcoll for _, pcoll in parts_of(turn.new)]
         conditions = [pcoll for pcoll in (turn.again, again) if pcoll is not None]
         self._check_end(conditions, until)
-        _check_body(body, [name for name, _ in given], before, after)
+        check_body(body, [name for name, _ in given], before, after)
         unbounded = not all(pcoll.is_bounded for pcoll in (*after, *conditions, *turn.out.values()))
         rounds = MANY_ROUNDS if self.rounds is None else self.rounds
         if unbounded:
             _check_unbounded(before, rounds, ends=bool(conditions) or until is not None)
-        tags = [name or portable.MAIN for name, _ in given]
-        if twice := [tag for tag in turn.out if tag in tags]:
-            raise BuildError(f"out can't be named {twice[0]!r}, which is the name of a loop variable")
-        results = [
-            pipeline.collection(
-                tag,
-                element_type=self.output_type or pcoll.element_type,
-                windowing=pcoll.windowing,
-                bounded=pcoll.is_bounded,
-            )
-            for tag, pcoll in zip((*tags, *turn.out), (*after, *turn.out.values()), strict=True)
-        ]
-        variables = tuple(
+        variables = [
             LoopVariable(name, start.id, inside.id, pcoll.id)
             for (name, start), inside, pcoll in zip(given, before, after, strict=True)
-        )
-        known = {id for node in body.repeated for id in reads(node)} | {
-            pcoll.id for pcoll in (*after, *conditions, *turn.out.values())
-        }
-        constants = sorted(
-            known - body.collections.keys() - {out.collection for node in body.repeated for out in node.outputs}
-        )
-        pipeline.add(
-            portable.Iterate,
-            results,
-            dict.fromkeys((*(start.id for _, start in given), *constants)),
-            variables=variables,
-            body=body.repeated,
-            collections=tuple(body.collections.values()),
+        ]
+        results = add_loop(
+            self,
+            pipeline,
+            body,
+            variables,
+            after,
+            again=conditions,
+            until=until,
+            gives=turn.out,
             rounds=rounds,
-            again=tuple(pcoll.id for pcoll in conditions),
-            until=None if until is None else until.id,
-            gives=tuple(pcoll.id for pcoll in turn.out.values()),
             strict=self.strict,
         )
-        result = _like(input, results[: len(given)])
+        result = like(input, results[: len(given)])
         if turn.out or turn.again is not None:
             return IterateResult(result, dict(zip(turn.out, results[len(given) :], strict=True)))
         return result
@@ -216,44 +194,6 @@ class Iterate(Transform, Generic[In, Out]):
             raise BuildError(
                 "strict fails loops whose condition is not met in time, and this one has none: give until=…"
             )
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """The loop variables in what is iterated, with their names; "" for a single collection."""
-    match value:
-        case Mapping():
-            return [(str(name), pcoll) for name, pcoll in value.items()]
-        case tuple() if hasattr(value, "_fields"):
-            return list(zip(value._fields, value, strict=True))
-        case tuple():
-            return [(str(number), pcoll) for number, pcoll in enumerate(value, 1)]
-        case _:
-            return [("", value)]
-
-
-def _like(value: Any, pcolls: Sequence[PCollection[Any]]) -> Any:
-    """The collections in the form that `value` has."""
-    match value:
-        case Mapping():
-            return dict(zip(value, pcolls, strict=True))
-        case tuple() if hasattr(value, "_fields"):
-            return type(value)(*pcolls)
-        case tuple():
-            return tuple(pcolls)
-        case _:
-            return pcolls[0]
-
-
-def _before(pipeline: Pipeline, name: str, start: PCollection[Any]) -> PCollection[Any]:
-    """A loop variable as a round finds it."""
-    id = f"{pipeline.step}:{name}~before" if name else f"{pipeline.step}~before"
-    return PCollection(pipeline, id, portable.MAIN, start.element_type, start.windowing, start.is_bounded)
-
-
-def _collection(value: Any, what: str) -> PCollection[Any]:
-    if not isinstance(value, PCollection):
-        raise BuildError(f"{what} of a loop is a PCollection, not {shorten(value)}")
-    return value
 
 
 def _position(until: Until, names: Sequence[str]) -> int:
@@ -274,7 +214,7 @@ def _position(until: Until, names: Sequence[str]) -> int:
 
 def _check_returned(body: str, names: Sequence[str], turn: Round[Any]) -> None:
     """Raise BuildError unless a body returned as many collections, with the same names, as it takes."""
-    returned = _parts(turn.new)
+    returned = parts_of(turn.new)
     wanted = "a PCollection" if names == [""] else f"the loop variables {', '.join(names)}"
     if [name for name, _ in returned] != list(names):
         got = "a PCollection" if isinstance(turn.new, PCollection) else shorten(turn.new)
@@ -283,52 +223,9 @@ def _check_returned(body: str, names: Sequence[str], turn: Round[Any]) -> None:
         if not isinstance(pcoll, PCollection):
             raise BuildError(f"{body} must return what the next round takes, {wanted}, and returned {shorten(pcoll)}")
     if turn.again is not None:
-        _collection(turn.again, "again")
+        checked_collection(turn.again, "again")
     for name, pcoll in turn.out.items():
-        _collection(pcoll, f"out[{name!r}]")
-
-
-def _check_body(
-    body: Body, names: Sequence[str], before: Sequence[PCollection[Any]], after: Sequence[PCollection[Any]]
-) -> None:
-    """Raise BuildError or TypeCheckError unless a round can take what the round before it gave."""
-    for node in (*body.repeated, *body.once):
-        match node:
-            case portable.Write():
-                raise BuildError(
-                    f"{node.label!r} writes in the body of a loop: write what the loop gives, or what its rounds put "
-                    "in tg.Round(new, out={...})"
-                )
-            case portable.Read() | portable.TestStream():
-                raise BuildError(
-                    f"{node.label!r} reads in the body of a loop: read in front of it. A body can use every collection "
-                    "of the pipeline, and finds the same elements in all rounds"
-                )
-            case _:
-                pass
-    inside = {pcoll.id for pcoll in before} | {out.collection for node in body.repeated for out in node.outputs}
-    if not any(pcoll.id in inside for pcoll in after):
-        raise BuildError(
-            "what the body returns does not come from what it takes, so no round would differ from another"
-        )
-    for name, old, new in zip(names, before, after, strict=True):
-        which = f" as {name}" if name else ""
-        reason = compatibility.clash(new.element_type, old.element_type) if new.pipeline.checks_types else None
-        if reason:
-            given, taken = hints.type_name(new.element_type), hints.type_name(old.element_type)
-            raise TypeCheckError(
-                f"the body returns {given}{which} and takes {taken}, so no other round can follow: {reason}. If the "
-                "type of its last step is wrong, correct it with .with_output_types(...)"
-            )
-        reason = compatible(old.windowing, new.windowing)
-        if reason:
-            raise BuildError(
-                f"the body returns{which} other windows than it takes, so no other round can follow: {reason}"
-            )
-        if old.is_bounded and not new.is_bounded:
-            raise BuildError(
-                f"the body returns an unbounded collection{which} and takes a bounded one, so no other round can follow"
-            )
+        checked_collection(pcoll, f"out[{name!r}]")
 
 
 def _check_unbounded(before: Sequence[PCollection[Any]], rounds: int, *, ends: bool) -> None:

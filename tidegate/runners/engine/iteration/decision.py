@@ -19,9 +19,12 @@ NOT_CONVERGED: Final = "not_converged"
 def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:
     """Whether there is a round after the first `done`, of which the last emitted so many elements of each collection.
 
-    Elements of all windows and all tasks count together: the loop is over for all of them at once.
+    Elements of all windows and all tasks count together: the loop is over for all of them at once. Of a variable, the
+    elements that the next round would find count as those of `before`.
     """
     if done:
+        if any(variable.drives and not emitted[variable.before] for variable in loop.variables):
+            return "over"
         if any(not emitted[collection] for collection in loop.again):
             return "over"
         if loop.until is not None and emitted[loop.until]:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.errors.attribution import located, user_error
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.iteration.decision import CONVERGED, NOT_CONVERGED, ROUNDS, Decision, decide
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
+from tidegate.runners.engine.iteration.solution import Solution
 from tidegate.runners.engine.life_cycle import OncePerLoop
 from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Loop
+from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 FED_BACK: Final = "fed_back"
@@ -45,7 +48,7 @@ class LoopOperator(Operator):
         self._stores = len(self.node.inputs) + 2 * len(self.node.variables)
         """How many stores there are at most: those of the inputs, and of the variables before and after a round."""
         self._inputs = {collection: self._store() for collection in self.node.inputs}
-        self._variables: list[BlockStore] | None = None
+        self._variables: list[BlockStore | Solution] | None = None
         """The elements of the loop variables, once the first round has begun."""
         self._tables: LoopTables | None = None
         self._done = 0
@@ -85,9 +88,9 @@ class LoopOperator(Operator):
         for collection, blocks in state.inputs.items():
             self._inputs[collection].restore(blocks)
         if state.variables is not None:
-            self._variables = [self._store() for _ in state.variables]
-            for store, blocks in zip(self._variables, state.variables, strict=True):
-                store.restore(blocks)
+            self._variables = [self._elements_of(variable) for variable in self.node.variables]
+            for elements, blocks in zip(self._variables, state.variables, strict=True):
+                elements.restore(blocks)
         self._done, self._is_over, self._paused = state.done, state.is_over, state.paused
 
     def _check(self, state: LoopSnapshot) -> None:
@@ -121,6 +124,7 @@ class LoopOperator(Operator):
     def _round(self, number: int) -> Generator[Emitted, None, Decision]:
         began = time.perf_counter()
         node, results = self.node, self.loop.results
+        before = self._begin() if self._variables is None else self._variables
         after = [self._store() for _ in node.variables]
         emitted = dict.fromkeys(results, 0)
         leaving: list[Emitted] = []
@@ -128,17 +132,19 @@ class LoopOperator(Operator):
             result: [partial(_count, emitted, result)] for result in results
         }
         for variable, store in zip(node.variables, after, strict=True):
-            receivers[variable.after].append(store.add)
+            if variable.form != "changes":
+                receivers[variable.after].append(store.add)
         for result, output in zip(node.gives, node.outputs[len(node.variables) :], strict=True):
             receivers[result].append(partial(_leave, leaving, output.collection))
         metrics = MetricCells()
         if self._tables is None:
             self._tables = self._rounds.keep_tables(self._inputs, self._context_of(number, metrics))
+        self._tables = replace(self._tables, solutions=self._solutions(before))
         graph = self._rounds.graph(number, self._context_of(number, metrics), receivers)
         try:
             with collecting(metrics):
                 graph.open()
-            for _ in self._driving(graph, metrics):
+            for _ in self._driving(graph, before, metrics):
                 yield from leaving
                 leaving.clear()
                 yield node.outputs[0].collection, _NOTHING
@@ -148,29 +154,85 @@ class LoopOperator(Operator):
         except BaseException:
             graph.abandon()
             raise
-        for old in self._variables or ():
-            old.clear()
         if number == 1:
             for variable in node.variables:
                 if variable.start not in self._rounds.inputs:
                     self._inputs[variable.start].clear()
-        self._variables, self._done = after, number
-        fed_back = sum(store.elements for store in after)
+        self._update_solutions(before, after)
+        emitted |= {variable.before: store.elements for variable, store in zip(node.variables, after, strict=True)}
+        fed_back = sum(emitted[variable.before] for variable in node.variables if variable.form != "solution")
+        for at, old in enumerate(before):
+            if isinstance(old, Solution):
+                after[at].clear()
+            elif old not in self._inputs.values():
+                old.clear()
+        self._variables = [old if isinstance(old, Solution) else new for old, new in zip(before, after, strict=True)]
+        self._done = number
         self._record(number, metrics, fed_back, time.perf_counter() - began)
         return decide(node, number, emitted)
 
-    def _driving(self, graph: BodyGraph, metrics: MetricCells) -> Iterator[None]:
+    def _driving(
+        self, graph: BodyGraph, before: Sequence[BlockStore | Solution], metrics: MetricCells
+    ) -> Iterator[None]:
         """Run a round, and yield whenever it can be interrupted. Metrics of the author's code go to `metrics`."""
-        variables = self._variables
-        elements: dict[str, BlockStore] = dict(self._inputs)
-        for number, variable in enumerate(self.node.variables):
-            elements[variable.before] = self._inputs[variable.start] if variables is None else variables[number]
+        elements: dict[str, Iterable[Block]] = dict(self._inputs)
+        for variable, store in zip(self.node.variables, before, strict=True):
+            elements[variable.before] = () if isinstance(store, Solution) else store
         event = self._rounds.run(graph, elements)
         while True:
             with collecting(metrics):
                 if next(event, _ENDED) is _ENDED:
                     return
             yield
+
+    # -- solutions
+
+    def _begin(self) -> list[BlockStore | Solution]:
+        """The loop variables as the loop starts."""
+        found: list[BlockStore | Solution] = []
+        for variable in self.node.variables:
+            start = self._inputs[variable.start]
+            elements = self._elements_of(variable) if variable.form == "solution" else start
+            if isinstance(elements, Solution):
+                elements.fill(start)
+            found.append(elements)
+        return found
+
+    def _elements_of(self, variable: LoopVariable) -> BlockStore | Solution:
+        """An empty store for the elements of a loop variable."""
+        if variable.form != "solution":
+            return self._store()
+        node = self.node
+        combiner: CombineFn[Any, Any, Any] | None = None if node.merge is None else node.merge.load()
+        return Solution(
+            None if combiner is None else combiner.apply,
+            None if node.changed is None else node.changed.load(),
+            lambda error, key: user_error(error, step=node.label, where=node.where, key=key),
+        )
+
+    def _solutions(self, variables: Sequence[BlockStore | Solution]) -> Mapping[str, Mapping[Any, Mapping[Any, Any]]]:
+        """What lookups of this loop, and of those around it, read."""
+        own = {
+            variable.before: elements.tables
+            for variable, elements in zip(self.node.variables, variables, strict=True)
+            if isinstance(elements, Solution)
+        }
+        return {**self.context.tables.solutions, **own}
+
+    def _update_solutions(self, before: Sequence[BlockStore | Solution], after: Sequence[BlockStore]) -> None:
+        """Merge what a round leaves into the solutions, and store what this changes as what comes back."""
+        variables = self.node.variables
+        for variable, solution, updates in zip(variables, before, after, strict=True):
+            if isinstance(solution, Solution):
+                changes = [
+                    store
+                    for each, store in zip(variables, after, strict=True)
+                    if each.form == "changes" and each.after == variable.after
+                ]
+                for block in updates:
+                    for changed in solution.update(block):
+                        for store in changes:
+                            store.add(changed)
 
     def _end(self, decision: Decision) -> Iterator[Emitted]:
         node = self.node
@@ -185,13 +247,13 @@ class LoopOperator(Operator):
                 node.label,
                 node.where,
             )
-        for number, (variable, output) in enumerate(zip(node.variables, node.outputs, strict=False)):
-            store = self._inputs[variable.start] if self._variables is None else self._variables[number]
+        left = self._begin() if self._variables is None else self._variables
+        for store, output in zip(left, node.outputs, strict=False):
             self.context.count(node.label, "elements_out", store.elements)
             for block in store:
                 yield output.collection, block
         self._is_over, self._tables = True, None
-        for store in (*self._inputs.values(), *(self._variables or ())):
+        for store in (*self._inputs.values(), *left):
             store.clear()
         self._end_life()
 

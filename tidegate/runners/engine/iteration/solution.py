@@ -1,0 +1,129 @@
+"""Solution: the part of a loop's state that stays where it is, one value for each key and window.
+
+>>> from tidegate.sdk.data.block import Block
+>>> solution = Solution(merge=min)
+>>> solution.fill([Block([("a", 3), ("b", 1)])])
+>>> [list(block.values) for block in (*solution.update(Block([("a", 2), ("b", 5)])), *solution)]
+[[('a', 2)], [('a', 2), ('b', 1)]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+
+from tidegate.runners.engine.errors.attribution import rethrow
+from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same, take_panes, take_timestamps
+from tidegate.sdk.windowing.window import window_end, window_order
+
+_NOTHING: Final = object()
+
+
+class Solution:
+    """Tables of values, `[window][key]`, in memory.
+
+    `merge` makes one value of a list of two, the old one first; without it, a new value takes the place of the old.
+    `changed` says whether a value differs from the one before it (the default: `differ`). `attributed` makes of what
+    one of them raises for a key the error for the author.
+    """
+
+    def __init__(
+        self,
+        merge: Callable[[list[Any]], Any] | None = None,
+        changed: Callable[[Any, Any], Any] | None = None,
+        attributed: Callable[[BaseException, Any], BaseException] | None = None,
+    ) -> None:
+        self.tables: dict[Any, dict[Any, Any]] = {}
+        self._merge = merge
+        self._changed = differ if changed is None else changed
+        self._attributed = attributed
+
+    @property
+    def elements(self) -> int:
+        """How many values there are."""
+        return sum(map(len, self.tables.values()))
+
+    def fill(self, blocks: Iterable[Block]) -> None:
+        """Add pairs with different keys or windows."""
+        for block in blocks:
+            for window, part in by_window(block):
+                self.tables.setdefault(window, {}).update(part.values)
+
+    def update(self, block: Block) -> Iterator[Block]:
+        """Merge pairs into the solution; return those whose values have changed, with their new values."""
+        for window, part in by_window(block):
+            changed = self._update(self.tables.setdefault(window, {}), part)
+            if len(changed):
+                yield Block(changed, window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def _update(self, table: dict[Any, Any], block: Block) -> Pairs:
+        merge, changed, get = self._merge, self._changed, table.get
+        keys: list[Any] = []
+        values: list[Any] = []
+        key = None
+        try:
+            for key, value in block.values:
+                old = get(key, _NOTHING)
+                new = value if merge is None or old is _NOTHING else merge([old, value])
+                if old is _NOTHING or changed(old, new):
+                    keys.append(key)
+                    values.append(new)
+                table[key] = new
+        except Exception as error:
+            rethrow(error if self._attributed is None else self._attributed(error, key))
+        return Pairs(keys, values)
+
+    def __iter__(self) -> Iterator[Block]:
+        for window in sorted(self.tables, key=window_order):
+            keys, values = iter(self.tables[window]), iter(self.tables[window].values())
+            while some := list(islice(keys, BLOCK_SIZE)):
+                pairs = Pairs(some, list(islice(values, BLOCK_SIZE)))
+                yield Block(pairs, window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def clear(self) -> None:
+        """Drop all values."""
+        self.tables.clear()
+
+    def snapshot(self) -> list[tuple[Any, ...]]:
+        """The columns of blocks with all values."""
+        return [(block.values, block.timestamps, block.windows, block.panes, block.span) for block in self]
+
+    def restore(self, blocks: list[tuple[Any, ...]]) -> None:
+        """Add what `snapshot` returned."""
+        self.fill(Block(*columns) for columns in blocks)
+
+
+def by_window(block: Block) -> Iterator[tuple[Any, Block]]:
+    """The elements of a block by window; an element in several windows once for each."""
+    match block.windows:
+        case Same((window,)):
+            yield window, block
+            return
+    places: dict[Any, list[int]] = {}
+    for at, windows in enumerate(block.window_list()):
+        for window in windows:
+            places.setdefault(window, []).append(at)
+    for window, chosen in places.items():
+        values = [block.values[at] for at in chosen]
+        timestamps, panes = take_timestamps(block.timestamps, chosen), take_panes(block.panes, chosen)
+        yield window, Block(values, timestamps, Same((window,)), panes)
+
+
+def differ(old: Any, new: Any) -> bool:
+    """Whether values differ. NaN equals NaN, and arrays are equal if their elements are.
+
+    >>> differ(1, 1.0), differ((1, float("nan")), (1, float("nan"))), differ([1], [2])
+    (False, False, True)
+    """
+    if old is new:
+        return False
+    match old, new:
+        case ((tuple() | list()), (tuple() | list())) if type(old) is type(new):
+            return len(old) != len(new) or any(map(differ, old, new))
+        case (dict(), dict()):
+            return old.keys() != new.keys() or any(differ(value, new[key]) for key, value in old.items())
+        case _ if hasattr(old, "shape") and hasattr(new, "shape"):
+            return bool(old.shape != new.shape or differ(old.ravel().tolist(), new.ravel().tolist()))
+    return bool(old != new) and not (bool(old != old) and bool(new != new))

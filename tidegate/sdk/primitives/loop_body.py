@@ -1,0 +1,145 @@
+"""The body of a loop while it is built: its variables, what a round returns, and the node that repeats it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
+from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.integrity import reads
+from tidegate.sdk.portable.loop_variable import LoopVariable
+from tidegate.sdk.steps.transform import Transform
+from tidegate.sdk.typehints import compatibility, hints
+from tidegate.sdk.windowing.strategy import compatible
+
+if TYPE_CHECKING:
+    from tidegate.sdk.steps.builder import Body
+
+
+def parts_of(value: Any) -> list[tuple[str, Any]]:
+    """The loop variables in what is iterated, with their names; "" for a single collection."""
+    match value:
+        case Mapping():
+            return [(str(name), pcoll) for name, pcoll in value.items()]
+        case tuple() if hasattr(value, "_fields"):
+            return list(zip(value._fields, value, strict=True))
+        case tuple():
+            return [(str(number), pcoll) for number, pcoll in enumerate(value, 1)]
+        case _:
+            return [("", value)]
+
+
+def like(value: Any, pcolls: Sequence[PCollection[Any]]) -> Any:
+    """The collections in the form that `value` has."""
+    match value:
+        case Mapping():
+            return dict(zip(value, pcolls, strict=True))
+        case tuple() if hasattr(value, "_fields"):
+            return type(value)(*pcolls)
+        case tuple():
+            return tuple(pcolls)
+        case _:
+            return pcolls[0]
+
+
+def before_round(pipeline: Pipeline, name: str, start: PCollection[Any]) -> PCollection[Any]:
+    """A loop variable as a round finds it."""
+    id = f"{pipeline.step}:{name}~before" if name else f"{pipeline.step}~before"
+    return PCollection(pipeline, id, portable.MAIN, start.element_type, start.windowing, start.is_bounded)
+
+
+def checked_collection(value: Any, what: str) -> PCollection[Any]:
+    """The value if it is a collection, else BuildError."""
+    if not isinstance(value, PCollection):
+        raise BuildError(f"{what} of a loop is a PCollection, not {shorten(value)}")
+    return value
+
+
+def check_body(
+    body: Body, names: Sequence[str], before: Sequence[PCollection[Any]], after: Sequence[PCollection[Any]]
+) -> None:
+    """Raise BuildError or TypeCheckError unless a round can take what the round before it gave."""
+    for node in (*body.repeated, *body.once):
+        match node:
+            case portable.Write():
+                raise BuildError(
+                    f"{node.label!r} writes in the body of a loop: write what the loop gives, or what its rounds put "
+                    "in tg.Round(new, out={...})"
+                )
+            case portable.Read() | portable.TestStream():
+                raise BuildError(
+                    f"{node.label!r} reads in the body of a loop: read in front of it. A body can use every collection "
+                    "of the pipeline, and finds the same elements in all rounds"
+                )
+            case _:
+                pass
+    inside = {pcoll.id for pcoll in before} | {out.collection for node in body.repeated for out in node.outputs}
+    if not any(pcoll.id in inside for pcoll in after):
+        raise BuildError(
+            "what the body returns does not come from what it takes, so no round would differ from another"
+        )
+    for name, old, new in zip(names, before, after, strict=True):
+        which = f" as {name}" if name else ""
+        reason = compatibility.clash(new.element_type, old.element_type) if new.pipeline.checks_types else None
+        if reason:
+            given, taken = hints.type_name(new.element_type), hints.type_name(old.element_type)
+            raise TypeCheckError(
+                f"the body returns {given}{which} and takes {taken}, so no other round can follow: {reason}. If the "
+                "type of its last step is wrong, correct it with .with_output_types(...)"
+            )
+        reason = compatible(old.windowing, new.windowing)
+        if reason:
+            raise BuildError(
+                f"the body returns{which} other windows than it takes, so no other round can follow: {reason}"
+            )
+        if old.is_bounded and not new.is_bounded:
+            raise BuildError(
+                f"the body returns an unbounded collection{which} and takes a bounded one, so no other round can follow"
+            )
+
+
+def add_loop(
+    transform: Transform,
+    pipeline: Pipeline,
+    body: Body,
+    variables: Sequence[LoopVariable],
+    after: Sequence[PCollection[Any]],
+    *,
+    again: Sequence[PCollection[Any]],
+    until: PCollection[Any] | None,
+    gives: Mapping[str, PCollection[Any]],
+    **more: Any,
+) -> list[PCollection[Any]]:
+    """Add the node of a loop with these variables, and return its results: the variables, which are as `after` a round,
+    and what its rounds give. `more` are further fields of the node."""
+    tags = [variable.name or portable.MAIN for variable in variables]
+    if twice := [tag for tag in gives if tag in tags]:
+        raise BuildError(f"out can't be named {twice[0]!r}, which is the name of a loop variable")
+    results = [
+        pipeline.collection(
+            tag,
+            element_type=transform.output_type or pcoll.element_type,
+            windowing=pcoll.windowing,
+            bounded=pcoll.is_bounded,
+        )
+        for tag, pcoll in zip((*tags, *gives), (*after, *gives.values()), strict=True)
+    ]
+    known = {id for node in body.repeated for id in reads(node)} | {
+        pcoll.id for pcoll in (*after, *again, *gives.values())
+    }
+    made = body.collections.keys() | {out.collection for node in body.repeated for out in node.outputs}
+    pipeline.add(
+        portable.Iterate,
+        results,
+        dict.fromkeys((*(variable.start for variable in variables), *sorted(known - made))),
+        variables=tuple(variables),
+        body=body.repeated,
+        collections=tuple(body.collections.values()),
+        again=tuple(pcoll.id for pcoll in again),
+        until=None if until is None else until.id,
+        gives=tuple(pcoll.id for pcoll in gives.values()),
+        **more,
+    )
+    return results
