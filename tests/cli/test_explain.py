@@ -366,3 +366,17 @@ def test_graphs_show_a_lambda_by_its_expression() -> None:
         assert '["Map([ word, LIMIT, ])' in drawn
         assert "lambda" not in drawn
         assert '["Map(shout)' in drawn
+
+
+def test_relational_steps_are_shown_by_what_they_compute(tmp_path: Path) -> None:
+    (tmp_path / "report.py").write_text(
+        "import tidegate as tg\np = tg.Pipeline()\n"
+        "rows = p | tg.Create([tg.Row(user='a')]) | tg.Select(user=tg.col('user', str))\n"
+        "rows | tg.Sql(\"SELECT user, COUNT(*) AS n FROM pcoll WHERE user > 'a' GROUP BY user\") | tg.Map(print)\n"
+    )
+    text = explained(str(tmp_path / "report.py"))
+    assert "Select(user)   Select user → user string;" in text
+    assert "   Filter user > 'a' → user string;" in text
+    assert "Sql/GroupBy user   Aggregate count() as n by user → user string, n bigint not null;" in text
+    drawn = CliRunner().invoke(app, ["graph", str(tmp_path / "report.py")]).stdout
+    assert "Aggregate count() as n by user" in drawn

@@ -99,6 +99,9 @@ def test_an_error_names_the_cell_and_shows_no_frames_of_the_engine() -> None:
         "    p | 3",
         "with tg.Pipeline() as p:\n    p | tg.Create([1]) | tg.Map(lambda n: n / 0)",
         "tg.Pipeline(runner='nonsense').run()",
+        "(tg.Pipeline() | tg.Create([1])).mapp",
+        "tg.Mapp(1)",
+        "tg.Row(a=1).b",
     )
     for cell in cells[2:]:
         assert "/tidegate/" not in cell.error
@@ -109,6 +112,9 @@ def test_an_error_names_the_cell_and_shows_no_frames_of_the_engine() -> None:
     assert "----> 3     p | 3" in cells[3].error
     assert "applied at cell In[5], line 2" in cells[4].error
     assert "OptionsError: there is no runner 'nonsense'" in cells[5].error
+    assert "AttributeError: 'PCollection' object has no attribute 'mapp'" in cells[6].error
+    assert "AttributeError: tidegate has no Mapp; did you mean tg.Map?" in cells[7].error
+    assert "AttributeError: this row has no field 'b'; it has a" in cells[8].error
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])

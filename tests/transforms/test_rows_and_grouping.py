@@ -178,12 +178,12 @@ def test_groups_have_types_and_labels() -> None:
     [
         (lambda: tg.GroupBy("a").aggregate_field("b", len, "a"), "the field 'a' occurs twice"),
         (lambda: tg.Select(), "Select takes at least one field"),
-        (lambda: tg.Select(3), "Select: a field is an attribute's name, a function or an expression, not 3"),
+        (lambda: tg.Select(3), "Select: a field is a name, a function or an expression, not 3"),
         (lambda: tg.Select("a", "a"), "Select: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a b"), "GroupBy: 'a b' can't name a field"),
         (lambda: tg.Select(_a=len), "Select: '_a' can't name a field"),
         (lambda: tg.GroupBy("a").aggregate_field("b", sum, "a"), "aggregate_field: the field 'a' occurs twice"),
-        (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is an attribute's name,"),
+        (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is a name,"),
         (lambda: tg.GroupBy("a").aggregate_field("b", 3, "s"), "a combiner is a CombineFn or a callable"),
     ],
 )
@@ -201,6 +201,17 @@ def test_only_aggregates_by_expressions_need_no_field_to_group_by() -> None:
 def test_a_selected_name_that_is_no_field_is_refused_when_the_fields_are_known() -> None:
     with pytest.raises(tg.BuildError, match=r"(?s)no column 'nope'; it has .*in step 'Select\(nope\)'"):
         tg.Pipeline() | tg.Create([Visit("a", "b")]) | tg.Select("nope")
+
+
+@pytest.mark.parametrize("declared", [dict[str, Any], Any])
+def test_names_are_items_of_dicts(declared: Any) -> None:
+    records = [{"items": "a", "n": 1}, {"items": "a", "n": 2}]
+    rows = tg.Pipeline() | tg.Create(records).with_output_types(declared)
+    assert (rows | tg.GroupBy("items")).collect() == [("a", records)]
+    assert (rows | tg.GroupBy("items").aggregate_field("n", sum, "n")).collect() == [tg.Row(items="a", n=3)]
+    assert (rows | tg.Select("n", "items")).collect() == [tg.Row(n=1, items="a"), tg.Row(n=2, items="a")]
+    with pytest.raises(tg.UserCodeError, match="no item 'm'; there are items, n"):
+        (rows | tg.GroupBy("m")).collect()
 
 
 def test_the_error_of_a_missing_attribute_names_the_step_and_the_element() -> None:

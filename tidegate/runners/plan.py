@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
@@ -129,6 +129,10 @@ class Decision:
     step: str
     choice: str
     reason: str
+
+
+RELATION: Final = "relation"
+"""The choice of a decision that says what a relational step computes, which its nodes in the plan no longer show."""
 
 
 @dataclass(frozen=True, slots=True)

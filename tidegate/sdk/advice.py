@@ -14,6 +14,7 @@ from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.authoring.side_inputs import SideInput
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
+from tidegate.sdk.errors import MissingAttribute
 from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.sdk.windowing.assigners import Assigner, WindowAssigner
 from tidegate.sdk.windowing.evictors import AnyEvictor, Evictor
@@ -65,10 +66,10 @@ def no_attribute(instance: object, name: str, methods: Mapping[str, str]) -> Att
     # CPython appends a suggestion of its own to an AttributeError with an object, at a prompt, but not in a notebook;
     # `obj=None` prevents that.
     if name in methods:
-        return AttributeError(f"a {kind} has no {name}; write {methods[name]}", obj=None)
+        return MissingAttribute(f"a {kind} has no {name}; write {methods[name]}", obj=None)
     meant = similar(name, (known for known in dir(type(instance)) if not known.startswith("_")))
     hint = f". Did you mean: {meant!r}?" if meant else ""
-    return AttributeError(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=None)
+    return MissingAttribute(f"{kind!r} object has no attribute {name!r}{hint}", name=name, obj=None)
 
 
 def similar(name: str, names: Iterable[str]) -> str | None:

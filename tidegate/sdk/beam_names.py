@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from tidegate.sdk.errors import MissingAttribute
+
 TG: Final = {
     "WindowFn": "`tg.WindowAssigner` is the base of window assigners of your own",
     "NonMergingWindowFn": "`tg.WindowAssigner` is the base of window assigners of your own",
@@ -103,7 +105,7 @@ def no_such(
     `prefix` is how authors write the owner (`tg.io`); names `elsewhere` are written out in full.
     """
     if name.startswith("_"):
-        return AttributeError(f"module {owner!r} has no attribute {name!r}")
+        return MissingAttribute(f"module {owner!r} has no attribute {name!r}")
     advice = table.get(name, "").replace("`", "")
     if not advice:
         import difflib
@@ -112,9 +114,9 @@ def no_such(
         near = difflib.get_close_matches(name, full, n=1, cutoff=0.7) or _but_for_case(name, full)
         advice = f"did you mean {full[near[0]]}?" if near else ""
     if not advice:
-        return AttributeError(f"{owner} has no {name}")
+        return MissingAttribute(f"{owner} has no {name}")
     # CPython appends a suggestion to an AttributeError without an object; `obj=None` prevents that.
-    return AttributeError(f"{owner} has no {name}; {advice}", obj=None)
+    return MissingAttribute(f"{owner} has no {name}; {advice}", obj=None)
 
 
 def _but_for_case(name: str, names: Iterable[str]) -> list[str]:

@@ -21,6 +21,20 @@ class TidegateError(Exception):
         return traceback_lines(self)
 
 
+class MissingAttribute(AttributeError):
+    """An AttributeError for a name that Tidegate's objects and modules don't have, under Python's own name."""
+
+    def _render_traceback_(self) -> list[str]:
+        """The traceback that IPython shows, without Tidegate's frames."""
+        from tidegate.sdk.notebook import traceback_lines
+
+        return traceback_lines(self)
+
+
+MissingAttribute.__module__, MissingAttribute.__name__ = "builtins", "AttributeError"
+MissingAttribute.__qualname__ = "AttributeError"
+
+
 class TidegateWarning(UserWarning):
     """A warning about code that is allowed but probably a mistake. `warnings.filterwarnings("error",
     category=tg.TidegateWarning)` turns such warnings into errors, "ignore" silences them."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.runners.plan import Loop, Plan
+from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps, with_kept_tables
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
 from tidegate.sdk.portable.model import Iterate, Pipeline, Relate
+from tidegate.sdk.relational.relations import described
 
 __all__ = ["Traits", "plan", "validate"]
 
@@ -23,8 +24,17 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
+    relations = tuple(_relations(live))
     live = with_inputs_of_steps(_lowered(unrolled(live), results))
-    return replace(cut(live, traits, dropped, results), loops=tuple(_loops(live, traits)))
+    made = cut(live, traits, dropped, results)
+    return replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
+
+
+def _relations(pipeline: Pipeline) -> Iterator[Decision]:
+    """What the relational steps compute. They are replaced by other nodes, of which the last has the step's label."""
+    for node in pipeline.nodes:
+        if isinstance(node, Relate):
+            yield Decision(node.label, RELATION, described(node.relation, pipeline.collection(node.output()).schema))
 
 
 def _lowered(pipeline: Pipeline, results: frozenset[str]) -> Pipeline:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.runners.plan import Edge, Loop, Plan, Step
+from tidegate.runners.plan import RELATION, Edge, Loop, Plan, Step
 from tidegate.sdk.drawing.graph import (
     Box,
     Graph,
@@ -163,7 +163,7 @@ def _step_lines(plan: Plan, step: Step) -> Iterator[str]:
         f"{decision.choice}: {decision.reason}"
         for node in step.nodes
         for decision in plan.decisions
-        if decision.step == node.label and decision.choice != "dropped"
+        if decision.step == node.label and decision.choice not in ("dropped", RELATION)
     )
     for reason in reasons:
         yield f"      · {reason}"
@@ -222,6 +222,9 @@ def _heading(step: Step) -> str:
 
 def _node_note(plan: Plan, node: Node) -> str:
     notes = [f"{node.where}"]
+    relation = next((each.reason for each in plan.decisions if (each.step, each.choice) == (node.label, RELATION)), "")
+    if relation:
+        return "   " + "; ".join([relation, *notes])
     match node:
         case Create(values=values):
             notes.insert(0, f"{values.count:,} element{'' if values.count == 1 else 's'}")

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, ClassVar
 
+from tidegate.sdk.errors import MissingAttribute
+
 
 class Row(tuple[Any, ...]):
     """`Row(word="tide", n=3)`: an immutable record; fields are attributes, in the order given.
@@ -43,7 +45,7 @@ class Row(tuple[Any, ...]):
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError: Python calls this only for names that are not fields."""
-        raise AttributeError(self._no_field(name))
+        raise MissingAttribute(self._no_field(name))
 
     def _no_field(self, name: str) -> str:
         return f"this row has no field {name!r}; it has {', '.join(self._fields) or 'none'}"

@@ -30,7 +30,7 @@ from tidegate.sdk.portable.model import (
     Write,
     side_inputs,
 )
-from tidegate.sdk.relational.relations import Compute, shown
+from tidegate.sdk.relational.relations import Compute, described, shown
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
@@ -214,6 +214,9 @@ def _note(pipeline: Pipeline, node: Node) -> str:
             return delivery.replace("_", " ")
         case AssignWindows(windowing=windowing):
             return describe(windowing.assigner)
+        case Relate(relation=relation):
+            what = described(relation, None)
+            return what if len(what) <= 80 else f"{what[:79]}…"
         case _ if node.outputs:
             name = pipeline.collection(node.output()).element_type.name
             return f"→ {name}" if name != "Any" else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NoReturn
 
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, MissingAttribute
 from tidegate.sdk.pipeline import PCollection
 
 DEAD_LETTER: Final[Any] = tuple[Any, tuple[str, str, list[str]]]
@@ -40,7 +40,7 @@ class Handled(tuple[Any, PCollection[Any]]):
         if not name.startswith("_") and (hasattr(PCollection, name) or name in _PCOLLECTION_ATTRIBUTES):
             self.refuse()
         hint = "" if name.startswith("_") else ": it is a pair, so write `good, bad = ...`"
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=None)
+        raise MissingAttribute(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=None)
 
 
 _PCOLLECTION_ATTRIBUTES = frozenset({"pipeline", "id", "tag", "element_type", "windowing", "is_bounded"})

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.relational.expressions import Tree, text
 
 JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
@@ -140,6 +141,22 @@ def shown(relation: Relation) -> str:
                 + (f", {limit} of them" if limit is not None else "")
                 + (f" after {offset}" if offset else "")
             )
+
+
+def described(relation: Relation, schema: Schema | None) -> str:
+    """A relation with its kind, and the columns of its result: `Filter qty > 10 → user string, qty bigint`."""
+    match relation:
+        case Compute(columns=None, where=where):
+            what = "Filter" if where is None else f"Filter {text(where)}"
+        case Compute():
+            what = f"Select {shown(relation)}"
+        case Aggregate():
+            what = f"Aggregate {shown(relation)}"
+        case SortLimit():
+            what = f"Sort {shown(relation)}"
+        case Join() | Rank():
+            what = shown(relation)[:1].upper() + shown(relation)[1:]
+    return what if schema is None else f"{what} → {schema}"
 
 
 def _listed(columns: Iterable[Named]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.sdk.authoring.combine import CombineFn, TupleCombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.data.row import Row, row_maker
+from tidegate.sdk.data.schema import access_of
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
@@ -35,8 +36,9 @@ if TYPE_CHECKING:
 class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]]]):
     """Group elements by fields or functions of them: `GroupBy("user")`, `GroupBy(len)`, `GroupBy("user", day=day_of)`.
 
-    Emits `(key, elements)`. For a single unnamed field or function the key is its value; else the key is a Row of all
-    of them, in which a function without a name is the field `key0`, `key1`, … by its position.
+    A name is that of an attribute, or of an item if elements are dicts. Emits `(key, elements)`. For a single unnamed
+    field or function the key is its value; else the key is a Row of all of them, in which a function without a name is
+    the field `key0`, `key1`, … by its position.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
             raise BuildError("GroupBy: groups by expressions are aggregated: write GroupBy(...).agg(name=...)")
         element = input.element_type
         key = expression_type(next(iter(self.keys.values())), element) if self.single else tuple[Any, ...]
-        keyed = Map(with_computed_key, self.key_function(), name="Key").with_output_types(pair_type(key, element))
+        keyed = Map(with_computed_key, self.key_function(element), name="Key").with_output_types(
+            pair_type(key, element)
+        )
         grouped: Any = input | keyed | self.grouping
         tag = self.grouping.late_tag
         if tag is None:
@@ -112,11 +116,12 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         if not self.keys:
             raise BuildError('GroupBy takes at least one field or function, such as GroupBy("user")')
 
-    def key_function(self) -> Any:
+    def key_function(self, element_type: Any) -> Any:
         """A function from an element to its key: a single value, or a tuple, which is cheaper than the equal Row."""
+        access = access_of(element_type)
         if self.single:
-            return function_of(next(iter(self.keys.values())))
-        return values_function(self.keys.values())
+            return function_of(next(iter(self.keys.values())), access)
+        return values_function(self.keys.values(), access)
 
 
 class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
@@ -151,17 +156,21 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
 
     def expand(self, input: PCollection[Any]) -> Any:
         self.by.require_keys()
+        element = input.element_type
+        access = access_of(element)
         one = len(self.fields) == 1
-        value = function_of(*self.fields.values()) if one else values_function(self.fields.values())
+        fields = tuple(self.fields.values())
+        value = function_of(fields[0], access) if one else values_function(fields, access)
         combiner = self.combiners[0] if one else TupleCombineFn(*self.combiners)
         result = ResultRow((*self.by.keys, *self.fields), self.by.single, one)
         row = Map(result, name="Row").with_output_types(Row)
         tag = self.by.grouping.late_tag
         if tag is None:
-            pairs = input | Map(key_and_value, self.by.key_function(), value, name="Key")
+            pairs = input | Map(key_and_value, self.by.key_function(element), value, name="Key")
             return pairs | CombinePerKey(combiner) | row
-        element = input.element_type
-        keyed = Map(with_computed_key, self.by.key_function(), name="Key").with_output_types(pair_type(Any, element))
+        keyed = Map(with_computed_key, self.by.key_function(element), name="Key").with_output_types(
+            pair_type(Any, element)
+        )
         combined = CombinePerKey(OfElements(combiner, value), name=f"CombinePerKey({combiner_name(combiner)})")
         out: Any = input | keyed | combined.with_late_data(tag)
         late = out[tag] | Values(name="Late").with_output_types(element)

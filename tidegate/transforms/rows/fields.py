@@ -1,11 +1,12 @@
-"""Fields as authors give them to Select and GroupBy: names of attributes, functions of elements, and expressions."""
+"""Fields as authors give them to Select and GroupBy: names, functions of elements, and expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.sdk.data.columns import Access
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
 from tidegate.sdk.typehints.signatures import signature_of
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from tidegate.sdk.relational.authoring import Expression as Computation
 
 Expression: TypeAlias = str | Callable[[Any], Any]
-"""A field of an element, by its attribute's name or as a function of the element."""
+"""A field of an element, by the name of an attribute or of a mapping's item, or as a function of the element."""
 
 
 def is_computation(field: Any) -> bool:
@@ -52,7 +53,7 @@ def label_of(owner: str, name: Any) -> str | None:
 def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
     """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
     if not isinstance(field, str) and not callable(field) and not is_computation(field):
-        raise BuildError(f"{owner}: a field is an attribute's name, a function or an expression, not {shorten(field)}")
+        raise BuildError(f"{owner}: a field is a name, a function or an expression, not {shorten(field)}")
     if name in found:
         raise BuildError(f"{owner}: the field {name!r} occurs twice: give one of them another name")
     if not name.isidentifier() or name.startswith("_"):
@@ -61,16 +62,39 @@ def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
     found[name] = field
 
 
-def function_of(expression: Expression) -> Callable[[Any], Any]:
-    """The expression as a function of an element."""
-    return attrgetter(expression) if isinstance(expression, str) else expression
+def function_of(expression: Expression, access: Access) -> Callable[[Any], Any]:
+    """The expression as a function of an element, whose fields are read by `access`."""
+    if not isinstance(expression, str):
+        return expression
+    return attrgetter(expression) if access == "attribute" else FieldGetter(expression)
 
 
-def values_function(expressions: Iterable[Expression]) -> Callable[[Any], tuple[Any, ...]]:
+def values_function(expressions: Iterable[Expression], access: Access) -> Callable[[Any], tuple[Any, ...]]:
     """A function from an element to the values of several expressions, in order."""
-    functions = tuple(map(function_of, expressions))
+    functions = tuple(function_of(expression, access) for expression in expressions)
     names = [expression for expression in expressions if isinstance(expression, str)]
-    return attrgetter(*names) if len(names) == len(functions) > 1 else _Values(functions)
+    if access == "attribute" and len(names) == len(functions) > 1:
+        return attrgetter(*names)
+    return _Values(functions)
+
+
+class FieldGetter:
+    """A function that returns a field of an element: an item of a mapping, else an attribute."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._of_attribute = attrgetter(name)
+
+    def __call__(self, element: Any) -> Any:
+        if not isinstance(element, Mapping):
+            return self._of_attribute(element)
+        try:
+            return element[self.name]
+        except KeyError:
+            raise KeyError(f"no item {self.name!r}; there are {', '.join(map(str, element)) or 'none'}") from None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FieldGetter, (self.name,)
 
 
 class _Values:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidegate.sdk.data.columns import Field, Schema
+from tidegate.sdk.data.columns import Access, Field, Schema
 from tidegate.sdk.data.row import Row, row_maker
+from tidegate.sdk.data.schema import access_of
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Select(PTransform[PCollection[Any], PCollection[Row]]):
-    """Convert elements to Rows: `Select("word", n=len)` copies the attribute `word` and sets `n` to `len(element)`.
+    """Convert elements to Rows: `Select("word", n=len)` copies the field `word` and sets `n` to `len(element)`.
 
     A function given without a name becomes the field `arg0`, `arg1`, … by its position. Expressions
     (`Select("user", total=tg.col("price") * tg.col("qty"))`) are checked against the schema of the input, and give the
@@ -51,7 +52,8 @@ class Select(PTransform[PCollection[Any], PCollection[Row]]):
         hint = Row
         if schema is not None:
             hint = _row_of_names(fields, schema)
-        return Map(RowOf(fields)).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
+        access = access_of(input.element_type) if isinstance(input, PCollection) else "either"
+        return Map(RowOf(fields, access)).with_output_types(hint).expand(input)  # type: ignore[no-any-return]
 
 
 def _row_of_names(fields: dict[str, Expression], schema: Schema) -> Any:
@@ -74,13 +76,14 @@ def _row_of_names(fields: dict[str, Expression], schema: Schema) -> Any:
 class RowOf:
     """A function from an element to the Row of its expressions' values."""
 
-    def __init__(self, expressions: dict[str, Expression]) -> None:
+    def __init__(self, expressions: dict[str, Expression], access: Access = "attribute") -> None:
         self.expressions = expressions
+        self.access: Access = access
         self._make = row_maker(tuple(expressions))
-        self._values = values_function(expressions.values())
+        self._values = values_function(expressions.values(), access)
 
     def __call__(self, element: Any) -> Row:
         return self._make(self._values(element))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowOf, (self.expressions,)
+        return RowOf, (self.expressions, self.access)
