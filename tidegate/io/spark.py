@@ -16,7 +16,9 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.sdk.connectors.sinks import Delivery
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE
+from tidegate.sdk.data.columns import SCALARS, UNKNOWN, ColumnType, Field, Schema
 from tidegate.sdk.data.row import Row, row_maker
+from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Read, Write
@@ -126,7 +128,23 @@ class SparkSource(Source[Any]):
 
     @property
     def element_type(self) -> Any:
-        return dict[str, Any] if self.as_dicts else Row
+        hint = dict[str, Any] if self.as_dicts else Row
+        schema = self._schema()
+        return hint if schema is None else with_schema(hint, schema)
+
+    def _schema(self) -> Schema | None:
+        """The columns of a DataFrame of this process; None for a table, which only a session can look up."""
+        if not isinstance(self.frame, _Handle):
+            return None
+        fields = self.frame.value.schema
+        named = {field.name: field for field in fields}
+        chosen = [named[name] for name in self.columns or named if name in named]
+        return Schema(tuple(Field(each.name, _column_type(each.dataType), each.nullable) for each in chosen))
+
+    @property
+    def rows_of_dataframe(self) -> Literal["row", "dict"]:
+        """The kind of element that it makes of each row of its DataFrame, whose columns are the elements' fields."""
+        return "dict" if self.as_dicts else "row"
 
     def check(self) -> None:
         if self.table is not None and not self.table.strip():
@@ -184,6 +202,22 @@ class SparkSource(Source[Any]):
                 "(DataFrame.withColumnRenamed), or set as_dicts=True"
             )
         return frame if self.columns is None else frame.select(*[f"`{name}`" for name in names])
+
+
+_LIKE: Final = {
+    "tinyint": "bigint",
+    "smallint": "bigint",
+    "int": "bigint",
+    "float": "double",
+    "interval day to second": "interval",
+}
+"""The types of columns that hold the values of Spark's types of other names."""
+
+
+def _column_type(type: Any) -> ColumnType:
+    """The type of a column of Spark's, of those that expressions know; else `unknown`."""
+    name = type.simpleString()
+    return SCALARS.get(_LIKE.get(name, name), UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,9 @@ import pytest
 import tidegate as tg
 import tidegate.io
 from tests.support.run_and_collect import collect
-from tidegate.runners.spark.driver.execution import spark_settings
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.driver.spark_settings import spark_settings
+from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.sdk.errors import RunError
 
@@ -62,12 +64,15 @@ def test_a_redefined_class_replaces_the_old_one_in_the_workers(flags: list[str],
 
 def test_the_sessions_settings_are_restored_when_its_last_run_ends(spark_session: Any) -> None:
     name = "spark.sql.adaptive.enabled"
+    p = tg.Pipeline()
+    _ = p | tg.Create([1]) | tg.Map(print)
+    planned, options = plan(p.sealed(), Traits(parallel=True, blocking=True)), SparkOptions()
     before = spark_session.conf.get(name)
     spark_session.conf.set(name, "true")
     with contextlib.ExitStack() as first:
-        first.enter_context(spark_settings(spark_session))
+        first.enter_context(spark_settings(spark_session, planned, options))
         with contextlib.ExitStack() as second:
-            second.enter_context(spark_settings(spark_session))
+            second.enter_context(spark_settings(spark_session, planned, options))
             assert spark_session.conf.get(name) == "false"
             first.close()
             assert spark_session.conf.get(name) == "false"

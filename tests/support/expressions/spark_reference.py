@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any, Final
 
 from tests.support.expressions.cases import SCHEMA
+from tidegate.runners.spark.catalyst import expressions
+from tidegate.runners.spark.catalyst.errors import expression_error
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree
 
 _INFIX: Final = {
@@ -144,6 +146,11 @@ def _literal(value: Any) -> str:
     raise AssertionError(f"no literal for {value!r}")
 
 
+def _as_run(tree: Tree) -> str:
+    """The SQL of a tree as the Spark runner writes it, if it does; else that of the reference."""
+    return expressions.sql(tree) if expressions.fits(tree) else sql(tree)
+
+
 DDL: Final = ", ".join(f"{field.name} {sql_type(field.type)}" for field in SCHEMA.fields)
 
 
@@ -161,7 +168,7 @@ class SparkRows:
     def values(self, trees: Sequence[Tree], without: Sequence[Collection[int]]) -> list[list[Any]]:
         """For each tree its values for all rows but those `without` it, for which there is None."""
         columns = ", ".join(
-            f"CASE WHEN row IN ({', '.join(map(str, left_out)) or -1}) THEN NULL ELSE {sql(tree)} END AS v{k}"
+            f"CASE WHEN row IN ({', '.join(map(str, left_out)) or -1}) THEN NULL ELSE {_as_run(tree)} END AS v{k}"
             for k, (tree, left_out) in enumerate(zip(trees, without, strict=True))
         )
         rows = self.session.sql(f"SELECT row, {columns} FROM expression_rows").collect()
@@ -173,12 +180,15 @@ class SparkRows:
         from pyspark.errors import PySparkException
 
         try:
-            self.session.sql(f"SELECT {sql(tree)} FROM expression_rows WHERE row = {row}").collect()
+            self.session.sql(f"SELECT {_as_run(tree)} FROM expression_rows WHERE row = {row}").collect()
         except PySparkException as error:
             found = next((name for name in CONDITIONS if f"[{name}" in str(error)), None)
-            if found is None:
+            if found is not None:
+                return CONDITIONS[found]
+            own = expression_error(str(error))
+            if own is None:
                 raise
-            return CONDITIONS[found]
+            return own.condition
         return ""
 
 

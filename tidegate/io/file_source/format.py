@@ -12,6 +12,7 @@ from tidegate.io.records.problems import Problem, SchemaMismatch, WithProblems, 
 from tidegate.io.records.projection import Projection, Selection, project
 from tidegate.io.records.schema import RecordSchema
 from tidegate.sdk.connectors.outage import is_outage
+from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.errors import ReadError
 
 Start: TypeAlias = Any
@@ -103,6 +104,10 @@ class FileFormat(ABC):
     def parts(self, file: OpenedFile, selection: Selection) -> Sequence[int]:
         """The sizes, in bytes, of the parts of a file that can be read independently."""
         raise NotImplementedError
+
+    def stored_table(self, paths: Sequence[str], selection: Selection) -> StoredTable | str:
+        """Local files as a table that an engine may read itself; else the reason why it can't have the same rows."""
+        return f"engines read {self.name} in ways of their own"
 
     @abstractmethod
     def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:

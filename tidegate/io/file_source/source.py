@@ -32,9 +32,10 @@ from tidegate.io.records.types import unify
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split, SplitEnumerator
+from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.data.schema import with_schema
-from tidegate.sdk.errors import BuildError, ReadError
+from tidegate.sdk.errors import BuildError, ReadError, TidegateError
 
 MIN_SPLIT_SIZE: Final = 16 << 20
 """The default of `min_split_size`, in bytes."""
@@ -120,6 +121,18 @@ class FileSource(Source[Any]):
             for file in self._matching()
             if isinstance(files.store_of(file.pattern, self.storage_options)[0], files.Local)
         ]
+
+    def stored_table(self) -> StoredTable | str:
+        """The files as a table that an engine may read itself; else the reason why only this source can read them."""
+        if self.follow is not None or self.compression != "none":
+            return "the files are followed, or compressed"
+        try:
+            found = self._matching()
+        except TidegateError as error:
+            return str(error)
+        if not all(isinstance(files.store_of(file.pattern, self.storage_options)[0], files.Local) for file in found):
+            return "the files are not local ones"
+        return self.format.stored_table([file.info.path for file in found], self.selection)
 
     def splits(self, desired: int) -> list[Split]:
         record_files = self._files()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
 from tidegate.io.file_source.opened import OpenedFile
 from tidegate.io.formats.packages import need_pyarrow
+from tidegate.io.formats.parquet_tables import parquet_table
 from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.predicate import Condition, may_match
 from tidegate.io.records.problems import BadRecord, bad_file
@@ -16,6 +17,7 @@ from tidegate.io.records.projection import Projection, Selection
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.io.records.types import kind_of
 from tidegate.sdk.connectors.outage import is_outage
+from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.errors import PositionLost, ReadError
 
 _BATCH_BYTES: Final = 8 << 20
@@ -43,6 +45,13 @@ class ParquetFormat(FileFormat):
 
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
         return of_arrow(_opened(file).schema_arrow)
+
+    def stored_table(self, paths: Sequence[str], selection: Selection) -> StoredTable | str:
+        return (
+            parquet_table(paths, selection)
+            if type(self) is ParquetFormat
+            else FileFormat.stored_table(self, paths, selection)
+        )
 
     def parts(self, file: OpenedFile, selection: Selection) -> Sequence[int]:
         metadata = _opened(file).metadata

@@ -30,10 +30,21 @@ def explain(plan: Plan, options: SparkOptions) -> str:
         lines += ["", f"Action {action}" + ("" if end == levels.count else ", which computes side inputs")]
         for level in range(start, end):
             lines += [f"  {line}" for line in _level(plan, levels, level, start)]
+    lines += _relations(plan)
     sides = list(_sides(plan))
     if sides:
         lines += ["", "Side inputs", *(f"  {line}" for line in sides)]
     return "\n".join(map(visible, lines)) + "\n"
+
+
+def _relations(plan: Plan) -> Iterator[str]:
+    """The steps of expressions and SQL that Spark computes itself, and the others, with the reason."""
+    native = [decision.step for decision in plan.decisions if decision.choice == "native"]
+    others = [decision for decision in plan.decisions if decision.choice == "workers"]
+    if native:
+        yield from ("", "Native on Spark: Catalyst computes these, without Python", *(f"  {step}" for step in native))
+    if others:
+        yield from ("", "In workers, not native", *(f"  {each.step}: {each.reason}" for each in others))
 
 
 def _partitions(options: SparkOptions) -> str:

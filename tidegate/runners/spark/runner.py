@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.engine.run_warnings import log_warnings
 from tidegate.runners.plan import Plan
-from tidegate.runners.planner import Traits, plan
+from tidegate.runners.planner import Traits, plan, validate
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import model as portable
@@ -43,7 +44,18 @@ class SparkRunner(Runner):
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         _refuse(pipeline, options)
-        return plan(pipeline, Traits(parallel=True, blocking=True))
+        traits = Traits(parallel=True, blocking=True)
+        if not any(isinstance(node, portable.Relate) for node in pipeline.nodes):
+            return plan(pipeline, traits)
+        validate(pipeline)
+        spark_options: SparkOptions = options.view_as(self.options_model())
+        if spark_options.spark_native == "off":
+            return plan(pipeline, traits)
+        from tidegate.runners.spark.catalyst.regions import with_regions
+
+        found = with_regions(pipeline)
+        planned = plan(found.pipeline, traits)
+        return replace(planned, decisions=(*planned.decisions, *found.decisions))
 
     def explain(self, plan: Plan, options: RunOptions) -> str:
         from tidegate.runners.spark.explain import explain
@@ -53,11 +65,12 @@ class SparkRunner(Runner):
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.driver.commit_log import finish_interrupted, logged_commit
         from tidegate.runners.spark.driver.element_counts import LiveCounts
-        from tidegate.runners.spark.driver.execution import Execution, parallelism, spark_settings
+        from tidegate.runners.spark.driver.execution import Execution
         from tidegate.runners.spark.driver.progress import Progress
         from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
         from tidegate.runners.spark.driver.shared_paths import check_shared
         from tidegate.runners.spark.driver.sinks import SinkCommit, abort_later, abort_leftovers
+        from tidegate.runners.spark.driver.spark_settings import parallelism, spark_settings
         from tidegate.runners.spark.driver.worker_env import prepare
         from tidegate.runners.spark.plan.artifacts import Artifacts
         from tidegate.runners.spark.plan.failures import JobCancelled, translated_errors
@@ -90,7 +103,10 @@ class SparkRunner(Runner):
         frames: dict[str, Any] = {}
         artifacts = Artifacts(spark, local=local)
         try:
-            with spark_settings(spark), Progress(spark, self.tell, counts.refresh if counts else None) as progress:
+            with (
+                spark_settings(spark, planned, spark_options),
+                Progress(spark, self.tell, counts.refresh if counts else None) as progress,
+            ):
                 if not local:
                     name = planned.pipeline.name
                     failure = "the workers' Python can't run a first task"

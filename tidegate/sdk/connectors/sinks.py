@@ -158,6 +158,10 @@ class Sink(ABC, Generic[T_contra]):
     may run at the same time; the task, the first number of each committable's `order`, tells them apart. A bounded run
     has one call in either case."""
 
+    read_back: bool = False
+    """True if the process in which the pipeline was built reads the output after the run, so that a runner may just as
+    well write it there."""
+
     forks_safely: bool = True
     """False if the client that `attempt` or `commit` uses starts threads, or breaks in another way when its process is
     forked: a worker that writes to such a sink then captures its state for checkpoints in small steps, instead of in a

@@ -48,6 +48,9 @@ def recorded(directory: Path) -> Iterator[Record]:
 
 
 class _PerWindow(DoFn):
+    light = True
+    """It does next to nothing, so a runner may call it wherever the elements are."""
+
     def process(
         self,
         element: Any,
@@ -59,6 +62,8 @@ class _PerWindow(DoFn):
 
 
 class _PerElement(DoFn):
+    light = True
+
     def process(
         self, element: Any, timestamp: Timestamp = DoFn.TimestampParam, pane: PaneInfo = DoFn.PaneInfoParam
     ) -> Iterable[Any]:
@@ -73,6 +78,7 @@ class _RecordSink(Sink[Any]):
     limit: int | None = None
 
     delivery = "exactly_once"
+    read_back = True
 
     @property
     def name(self) -> str:

@@ -39,7 +39,7 @@ def joined(
 
     `on` is a condition on pairs, over the fields of both; `within` the range, in microseconds, of the right timestamp
     minus the left one. A bounded right side in the global window is looked up if the left side is in windows or
-    unbounded, or if there are no keys.
+    unbounded.
     """
     relation = _relation(left, right, kind, keys, on, within)
     if within is None and _looks_up(left, right, kind, keys):
@@ -94,11 +94,11 @@ def _zero() -> Tree:
 def _looks_up(left: PCollection[Any], right: PCollection[Any], kind: JoinKind, keys: Keys) -> bool:
     if kind not in _CAN_LOOK_UP or not right.is_bounded or not is_global(right.windowing):
         return False
-    return not keys or not left.is_bounded or not is_global(left.windowing)
+    return not left.is_bounded or not is_global(left.windowing)
 
 
 def _looked_up(left: PCollection[Any], right: PCollection[Any], join: Join, label: str) -> PCollection[Any]:
-    """The join with the right side as a side input, by key, or as a list if there are no keys."""
+    """The join with the right side as a side input: by key, or as a list if there are no keys."""
     schemas = one, two = _schema(left), _schema(right)
     whole = replace(join, keys=((_zero(), _zero()),)) if not join.keys else join
     known = bound_relation(whole, schemas)

@@ -30,15 +30,16 @@ from tidegate.sdk.portable.model import (
     Pipeline,
     Relate,
     Reshuffle,
+    SideInputRef,
 )
 from tidegate.sdk.relational.binding import is_comparable, split_aggregates
-from tidegate.sdk.relational.expressions import Call, Column, Tree, mapped, text, walk
+from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.python.aggregates import AggregateFn
 from tidegate.sdk.relational.python.row_function import RowCode, reads_window
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Order, Rank, SortLimit
 from tidegate.sdk.relational.steps.groups import AggregateElements, group_row
 from tidegate.sdk.relational.steps.interval_joins import LEFTS, PAST, RIGHTS, IntervalJoinFn
-from tidegate.sdk.relational.steps.joins import JoinCode, joined_group
+from tidegate.sdk.relational.steps.joins import JoinCode, joined_group, product
 from tidegate.sdk.relational.steps.ranks import FirstFn, Ordered, first_elements, numbered_rows
 from tidegate.sdk.relational.steps.rows import FromParts, computed, keyed, predicate, second
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
@@ -46,6 +47,8 @@ from tidegate.sdk.windowing.strategy import WindowingStrategy, is_global, togeth
 
 _ELEMENT: Final = (Param("element"),)
 _IN_WINDOW: Final = (Param("element"), Param("window"))
+_CAN_LOOK_UP: Final = frozenset({"inner", "left", "semi", "anti"})
+"""The joins that need not know which right elements have no partner."""
 
 
 def lower(pipeline: Pipeline) -> Pipeline:
@@ -154,9 +157,29 @@ class _Lowered:
         self._par_do(None, found, rows, "flat_map")
 
     def _window_join(self, join: Join) -> None:
+        if join.join in _CAN_LOOK_UP and all(isinstance(key, Literal) for pair in join.keys for key in pair):
+            self._product(join)
+            return
         code, both = self._sides(join)
         grouped = self._combine("Group", both, _sealed("CoGroupFn", CoGroupFn(2)), keyed=True, in_parts=False)
         self._par_do(None, grouped, _made(f"{join.join} join", joined_group, code), "flat_map", code.trees)
+
+    def _product(self, join: Join) -> None:
+        """A join whose keys are constants: each task has all right elements, and no left element moves."""
+        code, sides = self._read_columns(join)
+        (left, right), (access, other) = sides, self.node.reads
+        values = RowCode(right, other, checked=not self._typed(1))
+        rights = self._par_do("Right", self.node.inputs[1], _made("values", computed, values), "map", right)
+        own = RowCode(left, access, checked=not self._typed(0))
+        node = ParDo(
+            **self._base(None, self.node.inputs[:1]),
+            fn=_made(f"{join.join} join", product, code, own),
+            form="flat_map",
+            params=(*_ELEMENT, Param("side", ref="0")),
+            side_inputs=(SideInputRef(rights, "list"),),
+            emits="plain",
+        )
+        self.nodes.append(node)
 
     def _interval_join(self, join: Join) -> None:
         code, both = self._sides(join)
@@ -175,30 +198,37 @@ class _Lowered:
 
     def _sides(self, join: Join) -> tuple[JoinCode, str]:
         """The code of a join, and the collection of the keyed values of both sides."""
-        trees = [each.tree for each in join.columns] + ([] if join.where is None else [join.where])
-        read: list[dict[str, Column]] = [{}, {}]
-        for tree in trees:
-            for each in walk(tree):
-                if isinstance(each, Column):
-                    read[each.input].setdefault(each.name, replace(each, nullable=True, input=0))
+        code, read = self._read_columns(join)
         kept = (join.join in ("left", "full", "anti"), join.join in ("right", "full"))
         marked = []
         for side, name in enumerate(("Left", "Right")):
             used, access = self.node.inputs[side], self.node.reads[side]
             keys = tuple(_of_one_side(pair[side]) for pair in join.keys)
-            schema = self.pipeline.collection(used).schema
-            assert schema is not None
-            values = tuple(_declared(column, schema) for column in read[side].values())
+            values = read[side]
             nullable = [key for key in keys if key.nullable]
             if nullable and not kept[side]:
                 fits = _all_there(nullable)
-                code = RowCode((fits,), access, single=True, checked=not self._typed(side))
-                used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, code), "filter", [fits])
+                test = RowCode((fits,), access, single=True, checked=not self._typed(side))
+                used = self._par_do(f"{name} not null", used, _made(text(fits), predicate, test), "filter", [fits])
             fn = _made("key and values", keyed, keys, access, values, side, not self._typed(side))
             marked.append(self._par_do(name, used, fn, "map", [*keys, *values]))
         self.nodes.append(Flatten(**self._base("Both", tuple(marked))))
-        left, right = (tuple(columns) for columns in read)
-        return JoinCode(join.join, join.columns, join.where, left, right, len(join.keys) > 1), self.nodes[-1].output()
+        return code, self.nodes[-1].output()
+
+    def _read_columns(self, join: Join) -> tuple[JoinCode, tuple[tuple[Column, ...], ...]]:
+        """The code of a join, and for each side the columns that it reads, as the side declares them."""
+        read: list[dict[str, Column]] = [{}, {}]
+        for tree in [each.tree for each in join.columns] + ([] if join.where is None else [join.where]):
+            for each in walk(tree):
+                if isinstance(each, Column):
+                    read[each.input].setdefault(each.name, replace(each, nullable=True, input=0))
+        columns = []
+        for used, own in zip(self.node.inputs, read, strict=True):
+            schema = self.pipeline.collection(used).schema
+            assert schema is not None
+            columns.append(tuple(_declared(column, schema) for column in own.values()))
+        left, right = map(tuple, read)
+        return JoinCode(join.join, join.columns, join.where, left, right, len(join.keys) > 1), tuple(columns)
 
     def _typed(self, number: int) -> bool:
         """Whether the columns of an input are known to hold values of their types: a relation has made them."""

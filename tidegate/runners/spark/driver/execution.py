@@ -7,21 +7,20 @@ action needs are persisted until the run ends.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
-import threading
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidegate import _version
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.driver.element_counts import LiveCounts
+from tidegate.runners.spark.driver.native_steps import NativeSteps
+from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.driver.worker_env import packages_in
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
@@ -34,6 +33,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
     RESULT,
     decode_blocks,
     decode_result,
+    read_rows,
     reassembled,
     schema,
 )
@@ -62,9 +62,6 @@ from tidegate.sdk.portable.secrets import secrets_of
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.plan.options import SparkOptions
-
-_BATCH_BYTES: Final = 4 << 20
-"""The longest Arrow batch that Spark sends to a worker, unless a single row is longer."""
 
 
 @dataclass(slots=True)
@@ -107,12 +104,13 @@ class Execution:
         self._frame_sinks = dataframe_sinks(plan)
         only_side_inputs = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}
         self._inputs = assign_inputs(plan, self._partitions, artifacts, only_side_inputs.union(self._frame_sources))
+        self._native = NativeSteps.of(self._frame_sources, spark)
         self._opened_frames = {id: self._open(source, plan.steps[id]) for id, source in self._frame_sources.items()}
         self._frame_schemas = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._frame_sinks.items()}
         inferred = [id for id, schema in self._frame_schemas.items() if schema is None]
         read = {id: frame.schema for id, frame in self._opened_frames.items()} if inferred else {}
         self._inherited = {id: inherited_columns(plan, read, id) for id in inferred}
-        self._plan = without_values(plan)
+        self._plan = self._native.for_workers(without_values(plan))
         self._persisted: list[Any] = []
         self._persisted_levels: list[tuple[int, Any]] = []
         self._payloads: dict[int, bytes | Artifact] = {}
@@ -186,13 +184,15 @@ class Execution:
 
     def close(self) -> None:
         """Unpersist the elements that were persisted between actions."""
+        self._native.close()
         for frame in self._persisted:
             with contextlib.suppress(Exception):  # the session may have been stopped
                 frame.unpersist()
 
     def _open(self, source: DataFrameSource, step: Step) -> Any:
         with _located_in(step):
-            return source.open_dataframe(self._spark)
+            native = self._native.frame(step.id)
+            return source.open_dataframe(self._spark) if native is None else native
 
     def _schema_of(self, sink: DataFrameSink, step: Step) -> bytes | None:
         with _located_in(step):
@@ -225,11 +225,15 @@ class Execution:
         spec = replace(self._spec, inputs=self._inputs, sides=self._side_inputs.views_of(steps))
         persisted = [number for number, edge in enumerate(spec.edges) if levels.persisted(edge)]
         labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
-        with self._describe(f"{self._name}: {visible(labels)}"), translated_errors():
-            frame = self._frame(spec, start, end, persisted)
-            if self._frame_schemas and end == levels.count:
-                frame = frame.where(frame["edge"] == RESULT)
-            rows = frame.collect()
+        with self._describe(f"{self._name}: {visible(labels)}"), translated_errors(), self._native.attributed_errors():
+            here = self._native.run_here(spec, self._run_id, levels)
+            if here is not None:
+                rows = list(read_rows(here))
+            else:
+                frame = self._frame(spec, start, end, persisted)
+                if self._frame_schemas and end == levels.count:
+                    frame = frame.where(frame["edge"] == RESULT)
+                rows = frame.collect()
         pieces = ((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)
         self._collect(map(decode_result, reassembled(pieces)))
         if self._counts is not None:
@@ -379,53 +383,9 @@ def _located_in(step: Step) -> Iterator[None]:
         rethrow(located(error, step.label, step.tail.where))
 
 
-def parallelism(spark: Any) -> int:
-    """How many tasks the session runs at once. Connect does not reveal this, so the driver's cores count there."""
-    context = getattr(spark, "_sc", None)
-    return max(2, context.defaultParallelism if context is not None else os.cpu_count() or 1)
-
-
 def _package_paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     """Additional entries of the workers' `sys.path`: for a local master the folder from which this process imports
     Tidegate, else the packages of the archive that was sent to the workers."""
     if local:
         return (str(Path(_version.__file__).resolve().parents[1]),)
     return packages_in(options.spark_archive)
-
-
-_SETTINGS: Final = {
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
-    # Adaptive execution would replan at each shuffle, which takes time and could not improve these plans.
-    "spark.sql.adaptive.enabled": "false",
-}
-_active_runs: Final[weakref.WeakKeyDictionary[Any, tuple[int, dict[str, str | None]]]] = weakref.WeakKeyDictionary()
-"""The number of active runs of each session, and the settings it had before them."""
-_settings_lock: Final = threading.Lock()
-
-
-@contextlib.contextmanager
-def spark_settings(spark: Any) -> Iterator[None]:
-    """Set Spark's settings for a run; restore the session's own when its last active run ends."""
-    with _settings_lock:
-        runs, before = _active_runs.get(spark) or (0, {name: spark.conf.get(name, None) for name in _SETTINGS})
-        _active_runs[spark] = runs + 1, before
-        for name, value in _SETTINGS.items():
-            spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        with _settings_lock:
-            runs, before = _active_runs.pop(spark)
-            if runs > 1:
-                _active_runs[spark] = runs - 1, before
-            else:
-                _restore(spark, before)
-
-
-def _restore(spark: Any, before: dict[str, str | None]) -> None:
-    with contextlib.suppress(Exception):  # the session may have been stopped
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

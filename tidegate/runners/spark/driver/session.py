@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.runners.spark.catalyst.session import REQUIRED
 from tidegate.runners.spark.driver.progress import silent_py4j
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
 from tidegate.runners.spark.plan.failures import without_trace
@@ -218,7 +219,7 @@ def _connect_session(options: SparkOptions) -> Any:
     python = options.worker_python or (f"{ENVIRONMENT}/bin/python" if options.spark_archive else None)
     if python is not None:
         builder = builder.config("spark.sql.execution.pyspark.python", python)
-    for name, value in conf_pairs(options):
+    for name, value in (REQUIRED | dict(conf_pairs(options))).items():
         builder = builder.config(name, value)
     return builder.create()
 
@@ -237,6 +238,7 @@ def _classic_session(options: SparkOptions) -> Any:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        **REQUIRED,
     }
     conf = defaults | submitted | dict(conf_pairs(options))
     for name, value in (_with_unix_sockets(conf) if local else conf).items():

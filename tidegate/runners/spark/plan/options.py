@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -19,6 +20,9 @@ class SparkOptions(RunnerOptions):
         0, ge=0, description="tasks of each level (0: Spark's default parallelism, as many as it has cores)"
     )
     spark_conf: list[str] = Field([], description="a setting of a new session, name=value; repeatable")
+    spark_native: Literal["on", "off"] = Field(
+        "on", description="whether Spark itself computes steps of expressions and SQL; off: all steps run in workers"
+    )
     spark_commit_dir: Path | None = Field(
         None,
         description="directory of the commit log: the next run completes a commit during which a driver died",

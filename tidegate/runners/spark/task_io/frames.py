@@ -22,6 +22,7 @@ from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Spl
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import Read, Write
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 _ROW_ELEMENTS: Final = 16_384
 """The maximum number of elements in one row for a DataFrame sink."""
@@ -32,7 +33,10 @@ _STEP_COLUMN: Final = "tidegate: which DataFrame"
 
 
 class DataFrameSource(Protocol):
-    """A source that is a DataFrame. `session` is the session it belongs to, which must run the pipeline; None: any."""
+    """A source that is a DataFrame. `session` is the session it belongs to, which must run the pipeline; None: any.
+
+    If it has an attribute `grouped` that is true, its rows are results of a grouping in the global window.
+    """
 
     @property
     def session(self) -> Any: ...
@@ -142,30 +146,38 @@ def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]
     assert isinstance(node, Read)
     source: DataFrameSource = node.source.load()
     elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
-    source_of_batches = SourceStep(node.label, node.where, _BatchSource(elements), stamping=node.stamping)
+    blocks = map(_grouped_block if getattr(source, "grouped", False) else Block, elements)
+    source_of_batches = SourceStep(node.label, node.where, _BatchSource(blocks), stamping=node.stamping)
     yield from SplitReader(source_of_batches, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
+
+
+def _grouped_block(elements: Sequence[Any]) -> Block:
+    """A block of results of a grouping in the global window."""
+    from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+
+    return Block(elements, window_end(GLOBAL_WINDOW) - 1, panes=ONLY_PANE)
 
 
 class _BatchSource(Source[Any]):
     """A source of the elements that Spark hands to this task."""
 
-    def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
-        self._elements = elements
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
 
     def splits(self, desired: int) -> list[Split]:
         return [Split("dataframe")]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _BatchReader(self._elements)
+        return _BatchReader(self._blocks)
 
 
 class _BatchReader(Reader[Any]):
-    def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
-        self._elements = elements
+    def __init__(self, blocks: Iterator[Block]) -> None:
+        self._blocks = blocks
 
     def read(self, limit: int) -> Batch:
-        elements = next(self._elements, None)
-        return Batch(Block.of(()), end=True) if elements is None else Batch(Block(elements))
+        block = next(self._blocks, None)
+        return Batch(Block.of(()), end=True) if block is None else Batch(block)
 
     def position(self) -> Position:
         return None

@@ -13,7 +13,7 @@ from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column, Tree
 from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import reads_window
+from tidegate.sdk.relational.python.row_function import RowCode, reads_window, row_function
 from tidegate.sdk.relational.relations import JoinKind, Named
 
 Values: TypeAlias = tuple[Any, ...]
@@ -143,3 +143,10 @@ def _all_pairs(code: JoinCode) -> Callable[..., list[Any]]:
     ]
     names = {"make": row_maker(tuple(each.name for each in code.columns)), **made.names}
     return compiled("pairs", "group, window" if code.reads_window else "group", lines, names)
+
+
+def product(code: JoinCode, left: RowCode) -> Callable[[Any, Sequence[Values]], list[Any]]:
+    """A function from a left element, and the values of all right elements, to the rows of the join by equal keys."""
+    rows, values = joined_group(code), row_function(left)
+    key = (0,) if code.several_keys else 0
+    return lambda element, rights: rows((key, ([values(element)], list(rights))))

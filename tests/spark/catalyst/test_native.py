@@ -1,0 +1,134 @@
+"""Steps of expressions and SQL that Spark computes itself: the same results and errors, and no Python in its JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import tidegate as tg
+from tests.sql.test_random_queries import A, B
+from tests.support.sql.random_queries import ROWS_A, ROWS_B, Grammar
+from tidegate.runners.spark.runner import SparkRunner
+from tidegate.sdk.errors import OptionsError, UserCodeError
+
+
+@pytest.fixture
+def no_workers(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python code in Spark's JVM is an error, and no process is started for it."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    def refused(*arguments: Any) -> None:
+        raise AssertionError("a worker is used")
+
+    monkeypatch.setattr(DataFrame, "mapInArrow", refused)
+    before = set(children_of_jvm(spark_session))
+    yield
+    assert set(children_of_jvm(spark_session)) <= before
+
+
+def children_of_jvm(spark: Any) -> list[str]:
+    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+class Sale(NamedTuple):
+    user: str
+    n: int
+
+
+SALES = [Sale("a", 1), Sale("b", 2), Sale("a", 5), Sale("c", 0)]
+
+
+def test_random_queries_have_the_answers_of_the_direct_runner(no_workers: None, pytestconfig: pytest.Config) -> None:
+    grammar = Grammar(7)
+    for _ in range(max(3, pytestconfig.getoption("--expressions") // 20)):
+        query = grammar.query()
+        found = []
+        for runner in ("direct", "spark"):
+            p = tg.Pipeline(runner)
+            tables: Any = {
+                "a": p | "a" >> tg.Create([A(*row) for row in ROWS_A]),
+                "b": p | "b" >> tg.Create([B(*row) for row in ROWS_B]),
+            }
+            found.append(sorted(map(tuple, (tables | tg.Sql(query)).collect()), key=repr))
+        assert found[0] == found[1], query
+
+
+@pytest.fixture
+def sales(spark_session: Any) -> Any:
+    return spark_session.createDataFrame(SALES, "user string, n int")
+
+
+def totals(rows: tg.PCollection[Any]) -> list[Any]:
+    by_user = rows | tg.Filter(tg.col("n") < 9) | tg.GroupBy("user").agg(total=tg.fn.sum("n"))
+    shown = by_user | tg.Map(lambda row: (row.user, row.total + 1))
+    return sorted(shown.collect(include_window_info=True), key=lambda each: each.value)
+
+
+def test_steps_after_a_region_get_its_rows_with_their_timestamps_and_panes(sales: Any) -> None:
+    found = totals(tg.Pipeline("spark") | tg.io.ReadFromSpark(sales))
+    assert [each.value for each in found] == [("a", 7), ("b", 3), ("c", 1)]
+    assert found == totals(tg.Pipeline() | tg.Create(SALES))
+
+
+def test_workers_compute_what_spark_is_told_not_to(sales: Any) -> None:
+    found = totals(tg.Pipeline(options=["--runner", "spark", "--spark_native", "off"]) | tg.io.ReadFromSpark(sales))
+    assert found == totals(tg.Pipeline() | tg.Create(SALES))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        lambda rows: rows | tg.Select("user", each=tg.col("n") % tg.col("n")) | tg.GroupBy("user").agg(n=tg.fn.count()),
+        lambda rows: rows | "big" >> tg.Filter(tg.col("n") * (2**62) > 0) | tg.GroupBy("user").agg(n=tg.fn.count()),
+        lambda rows: rows | "cast" >> tg.Select(x=tg.col("user").cast("bigint")) | tg.GroupBy("x").agg(n=tg.fn.count()),
+    ],
+)
+def test_errors_name_the_step_and_the_condition_as_on_the_direct_runner(spark_session: Any, steps: Any) -> None:
+    messages = []
+    for runner in ("direct", "spark"):
+        with pytest.raises(UserCodeError) as caught:
+            steps(tg.Pipeline(runner) | tg.Create(SALES)).collect()
+        first, where = str(caught.value).splitlines()[:2]
+        messages.append((first.partition("]")[0], where))
+    assert messages[0] == messages[1]
+
+
+def test_conditions_that_may_fail_are_not_evaluated_for_rows_without_a_partner(no_workers: None) -> None:
+    def rows(runner: str) -> list[Any]:
+        p = tg.Pipeline(runner)
+        tables: Any = {"s": p | "s" >> tg.Create(SALES), "t": p | "t" >> tg.Create(SALES[:3])}
+        query = """
+            SELECT x.user, x.share FROM (SELECT s.user AS user, 10 / s.n AS share FROM s JOIN t ON s.user = t.user) x
+            WHERE x.share > 1"""
+        return sorted(map(tuple, (tables | tg.Sql(query)).collect()))
+
+    assert rows("spark") == rows("direct")
+
+
+@pytest.mark.parametrize(("setting", "value"), [("ansi.enabled", "false"), ("session.timeZone", "Europe/Berlin")])
+def test_a_session_that_would_compute_other_results_is_refused(
+    spark_session: Any, sales: Any, setting: str, value: str
+) -> None:
+    name = f"spark.sql.{setting}"
+    before = spark_session.conf.get(name)
+    spark_session.conf.set(name, value)
+    try:
+        with pytest.raises(OptionsError, match=f"{name}={value}.*--spark_native off"):
+            totals(tg.Pipeline("spark") | tg.io.ReadFromSpark(sales))
+    finally:
+        spark_session.conf.set(name, before)
+
+
+def test_the_explanation_says_which_steps_are_native_and_why_others_are_not() -> None:
+    p = tg.Pipeline("spark")
+    rows = p | tg.Create(SALES)
+    _ = rows | tg.GroupBy("user").agg(total=tg.fn.sum("n")) | tg.Map(print)
+    _ = rows | "small" >> tg.Filter(tg.col("n") < 9) | "show" >> tg.Map(print)
+    runner = SparkRunner()
+    text = runner.explain(runner.plan(p.sealed(), p.options), p.options)
+    assert "Native on Spark: Catalyst computes these, without Python\n  GroupBy(user)\n" in text
+    assert "  small: the steps after it take elements of the author's class" in text

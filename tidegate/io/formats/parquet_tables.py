@@ -1,0 +1,126 @@
+"""Parquet files as a table that other engines read: only if these are sure to read the same rows from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.io.records.column_types import column_type_of_arrow
+from tidegate.io.records.projection import Projection, Selection, project
+from tidegate.io.records.schema import of_arrow
+from tidegate.sdk.connectors.stored_tables import StoredTable
+from tidegate.sdk.data.columns import Field, Schema
+from tidegate.sdk.errors import ReadError
+
+if TYPE_CHECKING:
+    from tidegate.io.records.shapes import Shape
+
+MOST_FILES: Final = 1000
+"""How many footers are read before a run, to compare the columns."""
+
+_PLAIN_PATH: Final = re.compile(r"/(?:[\w=+@~ -][\w.=+@~ -]*/)*[A-Za-z0-9=+@~-][\w.=+@~ -]*", re.ASCII)
+"""Paths without characters that patterns are made of, and whose last part no engine takes for a hidden file."""
+
+_CODECS: Final = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD"})
+
+
+def parquet_table(paths: Iterable[str], selection: Selection) -> StoredTable | str:
+    """The table that local files are, or the reason why only the source's own readers can read them."""
+    found = tuple(map(os.path.abspath, paths))
+    if reason := _reason(found, selection):
+        return reason
+    columns: Projection | None = None
+    for path in found:
+        try:
+            own = _columns(path, selection)
+        except (ReadError, OSError, ValueError) as error:
+            return f"{path} can't be read: {error}"
+        if isinstance(own, str):
+            return f"{path}: {own}"
+        if columns is not None and own != columns:
+            return f"{path} has other columns than {found[0]}"
+        columns = own
+    assert columns is not None
+    schema = Schema(tuple(Field(each.name, column_type_of_arrow(each.type), each.nullable) for each in columns.columns))
+    kind = selection.shape.kind
+    return StoredTable("parquet", found, schema, kind if kind in ("row", "dict") else None)
+
+
+def _reason(paths: tuple[str, ...], selection: Selection) -> str:
+    if not 0 < len(paths) <= MOST_FILES:
+        return f"there are {len(paths):,} files"
+    if not all(map(_PLAIN_PATH.fullmatch, paths)):
+        return "the path of a file has unusual characters"
+    if selection.where or selection.evolution != "refuse" or selection.bad_records != "fail" or selection.timezone:
+        return "the reader has options (where, schema_evolution, bad_records, timezone)"
+    if _has_code(selection.shape):
+        return f"code of {selection.shape.cls.__name__} makes the elements"
+    return ""
+
+
+def _has_code(shape: Shape) -> bool:
+    """Whether making an element of a row may change or refuse it."""
+    match shape.kind:
+        case "pydantic":
+            return True
+        case "dataclass":
+            return hasattr(shape.cls, "__post_init__") or not _has_made_init(shape.cls)
+        case "named_tuple":
+            return not shape.cls.__new__.__module__.startswith("namedtuple_")
+        case _:
+            return False
+
+
+def _has_made_init(cls: Any) -> bool:
+    """Whether `__init__` is the one that `dataclass` has made."""
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    code = cls.__init__.__code__
+    return code.co_filename == "<string>" and list(code.co_varnames[1 : 1 + len(names)]) == names
+
+
+def _columns(path: str, selection: Selection) -> Projection | str:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+        groups = [metadata.row_group(at) for at in range(metadata.num_row_groups)]
+        leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+        codecs = {group.column(at).compression for group in groups for at in leaves.values()}
+        own = of_arrow(schema)
+        columns = project(own, selection, own, path)
+        for each in columns.columns:
+            if not each.in_file or not _is_same(schema.field(each.name).type, each.type):
+                return f"the column {each.name!r} is converted"
+            if not each.nullable and not all(_has_no_nulls(group.column(leaves[each.name])) for group in groups):
+                return f"the column {each.name!r} may have nulls, which its type doesn't"
+    names = [name.lower() for name in schema.names]
+    if len(set(names)) < len(names):
+        return "names of columns differ in their case only"
+    return columns if codecs <= _CODECS else f"it is compressed by {', '.join(sorted(codecs - _CODECS))}"
+
+
+def _has_no_nulls(column: Any) -> bool:
+    statistics = column.statistics
+    return statistics is not None and statistics.has_null_count and statistics.null_count == 0
+
+
+def _is_same(given: Any, type: Any) -> bool:
+    """Whether values of a file's type are those of a column's type, for every engine."""
+    import pyarrow.types as kinds
+
+    if kinds.is_timestamp(given):
+        return given.tz == "UTC" and given.unit in ("us", "ms") and kinds.is_timestamp(type) and type.tz == "UTC"
+    return any(
+        fits(given) and fits(type)
+        for fits in (
+            kinds.is_signed_integer,
+            kinds.is_floating,
+            kinds.is_string,
+            kinds.is_large_string,
+            kinds.is_boolean,
+            kinds.is_date32,
+        )
+    )

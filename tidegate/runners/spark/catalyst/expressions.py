@@ -1,0 +1,287 @@
+"""The Spark SQL of each operation, literal and cast. Spark parses the text into Catalyst expressions.
+
+Values and errors are those of the operations' Python in a session in ANSI mode and UTC. Where Spark goes further, the
+text refuses what Python refuses: dates and instants outside the years 1 to 9999.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from tidegate.sdk.data.columns import SCALARS, ColumnType
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
+
+_TEXTS: Final[dict[str, str]] = {
+    "add": "({0} + {1})",
+    "subtract": "({0} - {1})",
+    "multiply": "({0} * {1})",
+    "divide": "({0} / {1})",
+    "div": "({0} DIV {1})",
+    "remainder": "({0} % {1})",
+    "negate": "(- {0})",
+    "abs": "abs({0})",
+    "floor": "floor({0})",
+    "ceil": "ceil({0})",
+    "round": "round({0}, {1})",
+    "sqrt": "sqrt({0})",
+    "exp": "exp({0})",
+    "ln": "ln({0})",
+    "power": "power({0}, {1})",
+    "equal": "({0} = {1})",
+    "not_equal": "({0} <> {1})",
+    "less": "({0} < {1})",
+    "less_or_equal": "({0} <= {1})",
+    "greater": "({0} > {1})",
+    "greater_or_equal": "({0} >= {1})",
+    "not_distinct": "({0} <=> {1})",
+    "greatest": "greatest({*})",
+    "least": "least({*})",
+    "and": "({0} AND {1})",
+    "or": "({0} OR {1})",
+    "not": "(NOT {0})",
+    "is_null": "({0} IS NULL)",
+    "is_nan": "isnan({0})",
+    "coalesce": "coalesce({*})",
+    "length": "CAST(char_length({0}) AS BIGINT)",
+    "upper": "upper({0})",
+    "lower": "lower({0})",
+    "concat": "concat({*})",
+    "trim": "trim({0})",
+    "ltrim": "ltrim({0})",
+    "rtrim": "rtrim({0})",
+    "replace": "replace({0}, {1}, {2})",
+    "position": "CAST(instr({0}, {1}) AS BIGINT)",
+    "contains": "contains({0}, {1})",
+    "starts_with": "startswith({0}, {1})",
+    "ends_with": "endswith({0}, {1})",
+    "like": "({0} LIKE {1})",
+    "reverse": "reverse({0})",
+    "date_format": "date_format({0}, {1})",
+    "year": "CAST(year({0}) AS BIGINT)",
+    "quarter": "CAST(quarter({0}) AS BIGINT)",
+    "month": "CAST(month({0}) AS BIGINT)",
+    "day": "CAST(day({0}) AS BIGINT)",
+    "day_of_week": "CAST(dayofweek({0}) AS BIGINT)",
+    "day_of_year": "CAST(dayofyear({0}) AS BIGINT)",
+    "hour": "CAST(hour({0}) AS BIGINT)",
+    "minute": "CAST(minute({0}) AS BIGINT)",
+    "second": "CAST(second({0}) AS BIGINT)",
+    "date_trunc": "date_trunc({0}, {1})",
+    "days_between": "CAST(datediff({0}, {1}) AS BIGINT)",
+    "unix_micros": "unix_micros({0})",
+    "timestamp_micros": "timestamp_micros({0})",
+    "count_distinct": "count(DISTINCT {0})",
+    "sum": "sum({0})",
+    "avg": "avg({0})",
+    "min": "min({0})",
+    "max": "max({0})",
+    "bool_and": "bool_and({0})",
+    "bool_or": "bool_or({0})",
+}
+"""The text of each operation that is a template: `{0}`, `{1}`, … are its arguments, `{*}` all of them."""
+
+
+def _as_int(tree: Tree, text: str, most: int) -> str:
+    """A bigint as an int of Spark, of at most `most` and at least `-most - 1`."""
+    match tree:
+        case Literal(value=int(value)):
+            return f"({min(max(value, -most - 1), most)})"
+        case _:
+            return f"CAST(IF({text} IS NULL, NULL, greatest(least({text}, {most}L), {-most - 1}L)) AS INT)"
+
+
+_MAX_INT: Final = 2**31 - 1
+_MONTHS: Final = 240_000
+_DAYS: Final = 8_000_000
+"""More than there are between the years 1 and 9999, and few enough for Spark to compute with."""
+
+
+def _substring(call: Call, text: Sequence[str]) -> str:
+    start, length = (_as_int(call.arguments[k], text[k], _MAX_INT) for k in (1, 2))
+    return f"substring({text[0]}, {start}, {length})"
+
+
+def _add_months(call: Call, text: Sequence[str]) -> str:
+    return f"add_months({text[0]}, {_as_int(call.arguments[1], text[1], _MONTHS)})"
+
+
+def _add_days(call: Call, text: Sequence[str]) -> str:
+    return f"date_add({text[0]}, {_as_int(call.arguments[1], text[1], _DAYS)})"
+
+
+def _split_part(call: Call, text: Sequence[str]) -> str:
+    return f"split_part({text[0]}, {text[1]}, {_as_int(call.arguments[2], text[2], _MAX_INT)})"
+
+
+def _regexp_extract(call: Call, text: Sequence[str]) -> str:
+    return f"regexp_extract({text[0]}, {text[1]}, {_as_int(call.arguments[2], text[2], _MAX_INT)})"
+
+
+def _is_in(call: Call, text: Sequence[str]) -> str:
+    if str(call.arguments[0].type) == "double":  # a long list is a set of Java's, in which the zeros differ
+        text = [f"({each} + 0.0D)" for each in text]
+    return f"({text[0]} IN ({', '.join(text[1:])}))"
+
+
+def _count(call: Call, text: Sequence[str]) -> str:
+    return f"count({text[0] if text else 1})"
+
+
+def _round(call: Call, text: Sequence[str]) -> str:
+    digits = call.arguments[1]
+    assert isinstance(digits, Literal)
+    return f"round({text[0]}, {digits.value})"
+
+
+_SPECIAL: Final[dict[str, Callable[[Call, Sequence[str]], str]]] = {
+    "substring": _substring,
+    "split_part": _split_part,
+    "regexp_extract": _regexp_extract,
+    "add_months": _add_months,
+    "add_days": _add_days,
+    "is_in": _is_in,
+    "count": _count,
+    "round": _round,
+}
+
+OPERATIONS_OF_SPARK: Final = frozenset((*_TEXTS, *_SPECIAL))
+"""The operations that have a text."""
+
+_LEAVES_THE_CALENDAR: Final = frozenset({"add", "subtract", "add_months", "add_days", "timestamp_micros"})
+"""The operations whose result may be outside the years 1 to 9999 if it is a date or a timestamp."""
+
+_BOUNDS: Final = {
+    "date": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
+    "timestamp": ("TIMESTAMP '0001-01-01 00:00:00Z'", "TIMESTAMP '9999-12-31 23:59:59.999999Z'"),
+}
+
+
+def spark_type(type: ColumnType) -> str:
+    """The name of a type in Spark."""
+    return "interval day to second" if str(type) == "interval" else str(type)
+
+
+def sql(tree: Tree, name: Callable[[Column], str] | None = None) -> str:
+    """The text of a bound tree, of the tree's type. `name` gives the text of a column: its quoted name by default."""
+    match tree:
+        case Column():
+            return quoted(tree.name) if name is None else name(tree)
+        case Literal():
+            return literal(tree)
+        case Cast(operand=operand, type=type):
+            text = f"CAST({sql(operand, name)} AS {spark_type(type)})"
+            if (str(operand.type), str(type)) == ("string", "date"):
+                return _in_calendar(text, "date", "CAST_INVALID_INPUT")
+            return text
+        case Case(branches=branches, otherwise=otherwise):
+            whens = " ".join(f"WHEN {sql(condition, name)} THEN {sql(value, name)}" for condition, value in branches)
+            return f"CASE {whens} ELSE {sql(otherwise, name)} END"
+        case Call(operation=operation, arguments=arguments, type=type):
+            texts = [sql(each, name) for each in arguments]
+            if operation in _SPECIAL:
+                text = _SPECIAL[operation](tree, texts)
+            else:
+                template = _TEXTS[operation]
+                text = template.replace("{*}", ", ".join(texts)) if "{*}" in template else template.format(*texts)
+            if operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS:
+                return _in_calendar(text, str(type), "DATETIME_OVERFLOW")
+            return text
+
+
+def _in_calendar(text: str, type: str, condition: str) -> str:
+    """A date or timestamp that is refused outside the years 1 to 9999."""
+    least, greatest = _BOUNDS[type]
+    refused = f"CAST(raise_error('[{condition}] the result is outside the years 1 to 9999') AS {type})"
+    return f"IF({text} NOT BETWEEN {least} AND {greatest}, {refused}, {text})"
+
+
+_DEEPEST: Final = 5
+"""How many of the operations that repeat their text may be inside each other."""
+
+
+def fits(tree: Tree) -> bool:
+    """Whether Spark computes a bound tree: its types and operations, and how often its text repeats itself."""
+    return _repeats(tree) <= _DEEPEST
+
+
+def _repeats(tree: Tree) -> int:
+    if str(tree.type) not in (*SCALARS, "void"):
+        return _DEEPEST + 1
+    inner = max(map(_repeats, parts(tree)), default=0)
+    match tree:
+        case Call(operation=operation) if operation not in OPERATIONS_OF_SPARK:
+            return _DEEPEST + 1
+        case Call(operation=operation, type=type):
+            repeats = operation in ("substring", "split_part", "add_months", "add_days")
+            return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
+        case Cast(operand=operand, type=type):
+            return inner + ((str(operand.type), str(type)) == ("string", "date"))
+        case _:
+            return inner
+
+
+# -- names and literals
+
+
+def quoted(name: str) -> str:
+    """The name of a column, as one identifier whatever its characters are."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(tree: Literal) -> str:
+    """The text of a constant."""
+    value, type = tree.value, spark_type(tree.type)
+    if value is None:
+        return "NULL" if type == "void" else f"CAST(NULL AS {type})"
+    return _LITERALS[str(tree.type).partition("(")[0]](value)
+
+
+def _bigint(value: int) -> str:
+    if value == -(2**63):
+        return f"CAST('{value}' AS BIGINT)"
+    return f"({value}L)" if value < 0 else f"{value}L"
+
+
+def _double(value: float) -> str:
+    if not math.isfinite(value):
+        return f"CAST('{value}' AS DOUBLE)"
+    return f"({value!r}D)" if math.copysign(1.0, value) < 0 else f"{value!r}D"
+
+
+def _string(value: str) -> str:
+    """A string as it is if no way of reading literals could change it, else as its bytes."""
+    if value.isascii() and value.isprintable() and not set(value) & set("'\\"):
+        return f"'{value}'"
+    return f"CAST({_binary(value.encode())} AS STRING)"
+
+
+def _binary(value: bytes) -> str:
+    return f"X'{value.hex()}'"
+
+
+def _timestamp(value: datetime.datetime) -> str:
+    at = value.astimezone(datetime.UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+    return f"TIMESTAMP '{at}Z'"
+
+
+def _interval(value: datetime.timedelta) -> str:
+    seconds, micros = divmod(abs(value) // datetime.timedelta(microseconds=1), 10**6)
+    days, seconds = divmod(seconds, 86_400)
+    sign = "-" if value < datetime.timedelta(0) else ""
+    time = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
+    return f"INTERVAL '{sign}{days} {time}' DAY TO SECOND"
+
+
+_LITERALS: Final[dict[str, Callable[[Any], str]]] = {
+    "boolean": lambda value: str(value).upper(),
+    "bigint": _bigint,
+    "double": _double,
+    "string": _string,
+    "binary": _binary,
+    "date": lambda value: f"DATE '{value.isoformat()}'",
+    "timestamp": _timestamp,
+    "interval": _interval,
+}

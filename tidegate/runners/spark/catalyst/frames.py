@@ -1,0 +1,216 @@
+"""The DataFrames of regions, on the driver: one for each collection, made when it is asked for.
+
+A collection that several steps read is persisted if a grouping or a join is among what it is computed from, so that it
+is computed once, and all of them read the same values: sums of doubles differ in their last digits from run to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
+from tidegate.runners.spark.catalyst.errors import expression_error
+from tidegate.runners.spark.catalyst.expressions import quoted, spark_type
+from tidegate.runners.spark.catalyst.relations import Made, made, united
+from tidegate.runners.spark.plan.failures import message_of, translated_errors
+from tidegate.sdk.connectors.stored_tables import StoredTable
+from tidegate.sdk.data.columns import SCALARS, Field, Schema
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.portable.model import Create, Flatten, Node, Pipeline, Read, Relate
+from tidegate.sdk.relational.expressions import Column, column_names
+from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.relations import Compute, Rank, SortLimit, trees_of
+
+
+@dataclass(slots=True)
+class NativeFrames:
+    """The DataFrames of the regions of one run, whose nodes are those of `pipeline`; `outputs` are read by other
+    steps."""
+
+    session: Any
+    pipeline: Pipeline
+    outputs: Sequence[str]
+    _made: dict[str, Made] = field(default_factory=dict)
+    _persisted: list[Any] = field(default_factory=list)
+
+    def frame(self, collection: str) -> Any:
+        """The DataFrame of a collection."""
+        return self._of(collection).frame
+
+    def close(self) -> None:
+        """Unpersist what was persisted."""
+        for frame in self._persisted:
+            with contextlib.suppress(Exception):  # the session may have been stopped
+                frame.unpersist()
+
+    @contextlib.contextmanager
+    def attributed_errors(self) -> Iterator[None]:
+        """Attribute errors of expressions to the step that has the expression. Others are raised unchanged."""
+        try:
+            yield
+        except TidegateError:
+            raise
+        except Exception as error:
+            found = expression_error(message_of(error))
+            culprit = None if found is None else self._culprit(self.outputs)
+            if found is None or culprit is None:
+                raise
+            node, own = culprit
+            rethrow(user_error(own, step=node.label, where=node.where))
+
+    def _culprit(self, collections: Sequence[str]) -> tuple[Node, ExpressionError] | None:
+        """The first step on the way to some collections whose rows can't be computed, and the error."""
+        for id in collections:
+            error = self._error_of(id)
+            if error is not None:
+                node = self.pipeline.producer(id)
+                return self._culprit(node.inputs) or (node, error)
+        return None
+
+    def _error_of(self, id: str) -> ExpressionError | None:
+        try:
+            self.frame(id).write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            return expression_error(message_of(error))
+        return None
+
+    # -- frames
+
+    def _of(self, id: str) -> Made:
+        found = self._made.get(id)
+        if found is None:
+            node = self.pipeline.producer(id)
+            try:
+                with translated_errors():
+                    found = self._new(node)
+            except TidegateError as error:
+                rethrow(located(error, node.label, node.where))
+            if self._readers()[id] > 1 and self._is_costly(node):
+                found = Made(found.frame.persist(), found.joined)
+                self._persisted.append(found.frame)
+            self._made[id] = found
+        return found
+
+    def _new(self, node: Node) -> Made:
+        match node:
+            case Relate(relation=relation):
+                return made(relation, [self._of(used) for used in node.inputs], [self._schema(u) for u in node.inputs])
+            case Flatten():
+                return united([self._of(used) for used in node.inputs])
+            case Create():
+                return Made(self._created(node))
+            case Read():
+                source: Any = node.source.load()
+                if hasattr(type(source), "rows_of_dataframe"):
+                    return Made(_typed(source.open_dataframe(self.session), self._schema(node.output())))
+                return Made(_table(self.session, source.stored_table()))
+        raise AssertionError(f"{node.label!r} is no part of a region")
+
+    def _schema(self, id: str) -> Schema:
+        schema = self.pipeline.collection(id).schema
+        assert schema is not None
+        return schema
+
+    def _readers(self) -> Counter[str]:
+        return Counter([*self.outputs, *(used for node in self.pipeline.nodes for used in node.inputs)])
+
+    def _is_costly(self, node: Node) -> bool:
+        """Whether a grouping or a join is among the steps that lead to a node's output."""
+        if isinstance(node, Relate) and not isinstance(node.relation, Compute):
+            return True
+        return any(self._is_costly(self.pipeline.producer(used)) for used in node.inputs)
+
+    # -- sources
+
+    def _created(self, node: Create) -> Any:
+        """The DataFrame of the author's elements: of the columns that relations read."""
+        import pyarrow as pa
+
+        from tidegate.sdk.relational.python.row_function import RowCode, row_function
+
+        id = node.output()
+        readers = [each for each in self.pipeline.nodes if id in each.inputs]
+        fields = _read_fields(self._schema(id), readers, id)
+        reader = next((each for each in readers if isinstance(each, Relate)), readers[0])
+        access = reader.reads[reader.inputs.index(id)] if isinstance(reader, Relate) else "either"
+        values_of = row_function(RowCode(tuple(Column(each.name, each.type, each.nullable) for each in fields), access))
+        rows = []
+        for element in node.values.load():
+            try:
+                rows.append(values_of(element))
+            except Exception as error:
+                rethrow(user_error(error, step=reader.label, where=reader.where, element=element))
+        schema = pa.schema([pa.field(each.name, _arrow_type(str(each.type)), each.nullable) for each in fields])
+        columns = list(zip(*rows, strict=True)) if rows else [() for _ in fields]
+        arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
+        return self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+
+
+def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field]:
+    """The fields of a collection that the nodes of a region read; at least one."""
+    scalars = [each for each in schema.fields if str(each.type) in SCALARS]
+    names: set[str] = set()
+    for node in readers:
+        match node:
+            case Relate(relation=Compute(columns=None) | Rank() | SortLimit()) | Flatten():
+                return scalars
+            case Relate(relation=relation):
+                names.update(name for tree in trees_of(relation) for name in column_names(tree))
+    return [each for each in scalars if each.name in names] or scalars[:1]
+
+
+def _arrow_type(name: str) -> Any:
+    import pyarrow as pa
+
+    return {
+        "boolean": pa.bool_(),
+        "bigint": pa.int64(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+        "interval": pa.duration("us"),
+    }[name]
+
+
+def _table(session: Any, table: StoredTable | str) -> Any:
+    """The DataFrame of files. Their columns are given, so that Spark starts no job to infer them."""
+    if isinstance(table, str):
+        raise RunError(f"the files have changed since the run was planned: {table}")
+    columns = (each for each in table.schema.fields if str(each.type) in SCALARS)
+    ddl = ", ".join(f"{quoted(each.name)} {spark_type(each.type)}" for each in columns)
+    reader = session.read.schema(ddl).option("datetimeRebaseMode", "CORRECTED")
+    return reader.format(table.format).load([f"file://{path}" for path in table.paths])
+
+
+_SAME: Final = {
+    "tinyint": "bigint",
+    "smallint": "bigint",
+    "int": "bigint",
+    "float": "double",
+    "interval day to second": "interval",
+}
+
+
+def column_type_of_spark(name: str) -> str:
+    """The type of a column for one of Spark's, by their names; another name if there is none."""
+    return _SAME.get(name, name)
+
+
+def _typed(frame: Any, schema: Schema) -> Any:
+    """A DataFrame with the columns of a schema. Raises RunError if it has others."""
+    types = {each.name: column_type_of_spark(each.dataType.simpleString()) for each in frame.schema}
+    columns = []
+    for each in schema.fields:
+        if str(each.type) in SCALARS:
+            if types.get(each.name) != str(each.type):
+                has = f"is of type {types[each.name]}" if each.name in types else "is missing"
+                raise RunError(f"the column {each.name!r} {has}, and its elements are declared to have {each}")
+            name = quoted(each.name)
+            columns.append(f"CAST({name} AS {spark_type(each.type)}) AS {name}")
+    return frame.selectExpr(*columns)

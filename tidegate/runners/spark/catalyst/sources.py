@@ -1,0 +1,118 @@
+"""Where relations that Spark computes begin and end: the sources that it reads, and the rows that other steps read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
+from tidegate.sdk.connectors.stored_tables import StoredTable
+from tidegate.sdk.data.columns import Schema
+from tidegate.sdk.data.row import row_maker
+from tidegate.sdk.data.values import TimestampedValue
+from tidegate.sdk.portable.model import Create, Node, Pipeline, Read
+
+Elements: TypeAlias = Literal["row", "dict"]
+"""The kind of elements that can be made of a DataFrame's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class NativeInput:
+    """A source that Spark reads itself. `elements`: what kind of elements the source has, if they are of a known one.
+
+    `stored`: the data are with Spark or in files, so that nothing has to be sent to it.
+    """
+
+    node: Create | Read
+    schema: Schema
+    elements: Elements | None
+    table: StoredTable | None = None
+    stored: bool = True
+
+
+def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
+    """The source that a node reads, with the schema of its elements; or the reason why Spark can't read it itself."""
+    if schema is None:
+        return "its elements have no columns that are known"
+    match node:
+        case Create(values=values):
+            if any(type(each) is TimestampedValue for each in values.load()):
+                return "its elements have timestamps"
+            return NativeInput(node, schema, None, stored=False)
+        case Read(stamping=None, bounded=True, rate_limit=None, source=payload):
+            source: Any = payload.load()
+            if hasattr(type(source), "rows_of_dataframe"):
+                kind: Elements | None = source.rows_of_dataframe
+                return "its elements are no rows" if kind is None else NativeInput(node, schema, kind)
+            if hasattr(type(source), "stored_table"):
+                table: StoredTable | str = source.stored_table()
+                if isinstance(table, str):
+                    return table
+                if table.schema != schema:
+                    return "its elements are declared to have other columns"
+                return NativeInput(node, schema, table.elements, table)
+            return f"only a worker reads {node.name}"
+        case Read():
+            return "its elements get timestamps, or are read at a limited rate"
+    return "it is no source"
+
+
+@dataclass(frozen=True, slots=True)
+class NativeRows(Source[Any]):
+    """The rows of a collection that Spark computes, as a source of the steps that read them.
+
+    `region` has the nodes that compute it; None in workers. `grouped`: the rows are results of a grouping, whose
+    timestamps and panes they have.
+    """
+
+    collection: str
+    names: tuple[str, ...]
+    types: tuple[str, ...]
+    elements: Elements
+    grouped: bool
+    region: Pipeline | None
+
+    @property
+    def name(self) -> str:
+        return "DataFrame of Spark"
+
+    @property
+    def session(self) -> Any:
+        """The session of the DataFrames that are read, if any."""
+        nodes = () if self.region is None else self.region.nodes
+        sources = (node.source.load() for node in nodes if isinstance(node, Read))
+        return next((found for each in sources if (found := getattr(each, "session", None)) is not None), None)
+
+    def open_dataframe(self, session: Any) -> Any:
+        """Not called: the run computes the DataFrames of all regions together."""
+        raise AssertionError("the driver has this DataFrame")
+
+    def splits(self, desired: int) -> list[Split]:
+        raise AssertionError("Spark computes it")
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        raise AssertionError("Spark computes it")
+
+    def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Sequence[Any]]:
+        """The elements of an Arrow record batch."""
+        columns = [values_of(column, type) for column, type in zip(batch.columns, self.types, strict=True)]
+        rows: Iterable[Any] = zip(*columns, strict=True)
+        if self.elements == "dict":
+            yield [dict(zip(self.names, row, strict=True)) for row in rows]
+        else:
+            yield list(map(row_maker(self.names), rows))
+
+
+def values_of(column: Any, type: str) -> list[Any]:
+    """An Arrow column as the Python values of a type."""
+    import pyarrow as pa
+
+    match type:
+        case "timestamp":
+            column = column.cast(pa.timestamp("us", "UTC"))
+        case "bigint" | "double" if column.null_count == 0:
+            numbers: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+            return numbers
+    values: list[Any] = column.to_pylist()
+    return values
