@@ -18,6 +18,7 @@ from tidegate.runners.engine.elementwise.codegen import generate as generate_loo
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
 from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.loops.form import Form, written
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.runners.engine.stateful.codegen import Declarations, generate_callback, generate_process
@@ -63,11 +64,12 @@ def links_of(make: Callable[[tg.Pipeline], Any]) -> tuple[Any, tuple[Link, ...]]
     return sealed, tuple(load_link(node, sealed) for node in sealed.nodes if isinstance(node, (AssignWindows, ParDo)))
 
 
-def text_of(source: Any) -> str:
+def text_of(form: Form) -> str:
     """Generated code with, beside each line that runs a step, that step's number and the local of its input."""
+    text, lines = written(form)
     rows = []
-    for n, line in enumerate(source.text.splitlines(), 1):
-        link, local = source.lines.get(n, (None, ""))
+    for n, line in enumerate(text.splitlines(), 1):
+        link, local = lines.get(n, (None, ""))
         rows.append(line if link is None else f"{line:<88}  # {link} {local}".rstrip())
     return "\n".join(rows) + "\n"
 
@@ -231,8 +233,8 @@ def generated() -> Iterator[tuple[str, str]]:
     for name, state_shape in STATEFUL.items():
         yield name, text_of(generate_process(link, declared, state_shape))
     for watched in (False, True):
-        source = generate_callback(node.callbacks[0], declared, 0, watched=watched)
-        yield f"callback{'_watched' * watched}", text_of(source)
+        form = generate_callback(node.callbacks[0], declared, 0, watched=watched)
+        yield f"callback{'_watched' * watched}", text_of(form)
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fused_node import load_link
 from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.factory import build as build_operator
+from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
@@ -28,6 +29,7 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 SECOND = 1_000_000
 TEN = tg.FixedWindows(10)
+LONG = 1_000
 
 pytest.importorskip("numpy")  # blocks are split by window only if numpy is loaded
 
@@ -78,8 +80,18 @@ def test_the_loop_assigns_windows_once_per_window_only_if_elements_may_be_in_sev
     _ = windowed | tg.Map(lambda x: x)
     sealed = pipeline.sealed()
     links = tuple(load_link(node, sealed) for node in sealed.nodes if isinstance(node, (AssignWindows, ParDo)))
-    assert ("extra[1]" in generate(links, Shape(timed=True), None).text) is (size > 2)
-    assert ("extra[0]" in generate(links, Shape(timed=True, windows="derived", in_several=True), None).text) is True
+    assert ("extra[1]" in printed(generate(links, Shape(timed=True), None))) is (size > 2)
+    assert "extra[0]" in printed(generate(links, Shape(timed=True, windows="derived", in_several=True), None))
+
+
+def test_a_chain_may_be_longer_than_calls_can_be_nested() -> None:
+    def write(p: tg.Pipeline) -> Any:
+        values = p | tg.Create([1])
+        for n in range(LONG):
+            values |= f"{n}" >> tg.Map(lambda x: x + 1)
+        return values
+
+    assert [value for value, _, _ in output_of(write, 1)] == [LONG + 1]
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])

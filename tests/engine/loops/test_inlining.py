@@ -530,9 +530,9 @@ def test_a_chain_whose_counts_follow_from_its_output_is_a_comprehension(monkeypa
     whole = chain.generate
 
     def generate(*args: Any) -> Any:
-        source = whole(*args)
-        texts.append(source.text)
-        return source
+        form = whole(*args)
+        texts.append(printed(form))
+        return form
 
     monkeypatch.setattr(chain, "generate", generate)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 import tidegate as tg
-from tidegate.runners.engine.grouping.fold_codegen import fold_lines
+from tidegate.runners.engine.grouping.fold_codegen import adds
+from tidegate.runners.engine.loops.form import Form, written
 from tidegate.sdk.data.columns import BIGINT, DOUBLE, ColumnType
 from tidegate.sdk.relational.expressions import Call, Column
 from tidegate.sdk.relational.python.aggregates import AggregateFn
@@ -46,9 +48,11 @@ def test_lines_of_a_loop_add_what_the_combiner_adds(
     inputs = [*values, None] if nullable else values
     table: dict[str, list[float]] = {}
     called = fn.create_accumulator()
+    loop: dict[str, Any] = {}
+    exec(written(Form("k, x, table, get", adds(fn, "whole")))[0], loop)
     for value in inputs:
         x = value if bare else (value,)
-        exec("\n".join(fold_lines(fn, "whole")), {}, {"k": "key", "x": x, "table": table, "get": table.get})
+        loop["run"]("key", x, table, table.get)
         called = fn.add_input(called, x)
     all_at_once = fn.add_all(fn.create_accumulator(), [value if bare else (value,) for value in inputs])
     assert repr(fn.extract_output(table["key"])) == repr(fn.extract_output(called))

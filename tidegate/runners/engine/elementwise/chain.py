@@ -14,7 +14,7 @@ from tidegate.runners.engine.elementwise.shape import Fold, Shape, needs_each_ti
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
 from tidegate.runners.engine.loops.compiled import LoopPosition
-from tidegate.runners.engine.loops.inlining import INLINED, Inlining
+from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
@@ -55,6 +55,7 @@ class Chain(Operator):
             rest=self._run_rest,
             environment=self._environment,
             attribute=self._attributed_to_grouping,
+            labels=[link.label for link in links] + ([grouping.label] if grouping is not None else []),
             folds=grouping is not None,
         )
         self._exits = self._loop.exits
@@ -69,9 +70,7 @@ class Chain(Operator):
         # The order matters to a DoFn with state of its own, and to an element that is about to get a new timestamp.
         self._in_any_order = not any(link.dofn is not None or link.guarded for link in links)
         self._watermark = self._clock = MIN_MICROS
-        self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._needs_times: dict[tuple[frozenset[int], Fold | None], bool] = {}
-        self._elements_inlined: dict[frozenset[int], int] = {}
         self._suffixes: dict[int, Chain] = {}
         """By link, a chain of the links after it, for results that have left it by a side exit."""
 
@@ -150,10 +149,7 @@ class Chain(Operator):
 
     def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
         """The loop for blocks such as this one."""
-        inlined = self._inlined(checked)
-        if not checked:
-            stamping = {k for k in inlined if k < len(self.links) and self._inlining.bodies[k].stamped is not None}
-            self._exits.stamps |= stamping
+        inlined = self._loop.inlined(lambda: self._inlining, len(block), checked=checked)
         match block.windows:
             case Same():
                 windows = "one" if len(block.windows.windows) == 1 else "same"
@@ -180,28 +176,8 @@ class Chain(Operator):
             first=self._loop.first,
             inlined=inlined,
         )
-        if shape.inlined:
-            self._elements_inlined[shape.inlined] = self._elements_inlined.get(shape.inlined, 0) + len(block)
-        loop = self._loops.get((shape, fold))
-        if loop is None:
-            loop = self._loops[shape, fold] = self._compile(shape, fold)
-        return loop
-
-    def _compile(self, shape: Shape, fold: Fold | None) -> Callable[..., Iterator[Emitted]]:
-        bodies = self._inlining.bodies if shape.inlined else {}
-        return self._loop.compile(generate(self.links, shape, fold, bodies), self._labels)
-
-    @property
-    def _labels(self) -> list[str]:
-        """The labels of the links, and that of the grouping."""
-        labels = [link.label for link in self.links]
-        return labels if self.grouping is None else [*labels, self.grouping.label]
-
-    def _inlined(self, checked: bool) -> frozenset[int]:
-        """The links whose functions the loop for the next block contains."""
-        if self.context.inline == "off" or (checked and self.context.inline != "always"):
-            return frozenset()
-        return self._inlining.ready()
+        bodies = self._inlining.bodies if inlined else {}
+        return self._loop.variant((shape, fold), lambda: generate(self.links, shape, fold, bodies))
 
     @cached_property
     def _inlining(self) -> Inlining:
@@ -248,8 +224,6 @@ class Chain(Operator):
         env: dict[str, Any] = {
             "clock": lambda: Timestamp.of_micros(self._clock if self._clock > MIN_MICROS else self.context.now()),
             "derived": self._windows_at,
-            "same_windows": lambda block: block.windows.windows,
-            "timestamp": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(self._watermark),
         }
         for k, link in enumerate(self.links):
@@ -306,11 +280,6 @@ class Chain(Operator):
 
     def _report(self) -> None:
         self._loop.report()
-        labels = self._labels
-        for inlined, n in self._elements_inlined.items():
-            for k in inlined:
-                self.context.count(labels[k], INLINED, n)
-        self._elements_inlined.clear()
         for suffix in self._suffixes.values():
             suffix._report()
 

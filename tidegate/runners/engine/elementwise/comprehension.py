@@ -1,4 +1,4 @@
-"""Generates the loop of a chain as one comprehension, which is faster than a loop that appends.
+"""Builds the loop of a chain as one comprehension, which is faster than a loop that appends.
 
 That is possible if nothing leaves the chain by a side exit, and if the number of elements that each link has emitted
 follows from the number that the chain has: a link that returns displays of a fixed length emits that many for each.
@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.loop_builder import LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Shape
-from tidegate.runners.engine.loops.code_writer import CodeWriter, Source, body_names, read_globals
+from tidegate.runners.engine.loops.form import Assign, At, Bodies, Collect, Emit, Form, Test, body_names
 from tidegate.runners.engine.loops.inlining import InlinedBody
 
 _NEVER_NONE: Final = (ast.Tuple, ast.List, ast.ListComp)
@@ -24,65 +25,51 @@ _HAVE_FRAMES: Final = sys.version_info < (3, 12)
 variables of a comprehension when an error leaves it."""
 
 
-def comprehension(
-    links: Sequence[Link], shape: Shape, bodies: Mapping[int, InlinedBody], counted: tuple[int, ...]
-) -> Source | None:
-    """The loop over `links`, of which those in `bodies` are inlined; None if it has to be a loop.
-
-    `counted` are the links whose outputs the loop counts.
-    """
-    if not _HAVE_FRAMES or not _has_no_columns(links, shape):
+def comprehension(w: LoopBuilder) -> Form | None:
+    """The loop over the links of a chain as a comprehension; None if it has to be a loop."""
+    if not _HAVE_FRAMES or not _has_no_columns(w.links, w.shape):
         return None
-    if not all(_fits(link, bodies.get(k)) for k, link in enumerate(links)):
+    if not all(_fits(link, w.inlined.get(k)) for k, link in enumerate(w.links)):
         return None
-    divisors = {k: _results_per_element(links, bodies, k) for k in counted}
+    divisors = {k: _results_per_element(w.links, w.inlined, k) for k in w.counted}
     if None in divisors.values():
         return None
-    w = CodeWriter()
-    called = [k for k, link in enumerate(links) if link.fn is not None and k not in bodies]
-    w.put(f"def run(values, t, block{''.join(f', f{k}=f{k}' for k in called)}):")
-    with w.indented():
-        for k, body in bodies.items():
-            read_globals(w, k, body)
-        w.put("out = [")
-        with w.indented():
-            _clauses(w, links, bodies)
-        w.put("]")
-        for k, divisor in divisors.items():
-            w.put(f"counts[{k}] += len(out) // {divisor}")
-        w.put("if out:")
-        several = any(link.flat for link in links)
-        w.put(f"    yield {'from pack_split' if several else 'pack'}(block, out, [], [], [])")
-    return w.source(counted)
+    several = any(link.flat for link in w.links)
+    body = (
+        *w.globals(),
+        Collect("out", _parts(w)),
+        *(Assign(f"counts[{k}]", f"len(out) // {divisor}", adds=True) for k, divisor in divisors.items()),
+        Test("out", (Emit(f"{'pack_split' if several else 'pack'}(block, out, [], [], [])", several=several),)),
+    )
+    return Form(w.parameters(), body, tuple(w.bodies.placed), w.counted)
 
 
-def _clauses(w: CodeWriter, links: Sequence[Link], bodies: Mapping[int, InlinedBody]) -> None:
-    """Write the chain's result, and a clause for each link. The call of a last `map` is the result itself."""
-    clauses: list[tuple[str, int | None, str]] = [("for v0 in values", None, "")]
+def _parts(w: LoopBuilder) -> tuple[tuple[str, At | None], ...]:
+    """The chain's result, and a clause for each link. The call of a last `map` is the result itself."""
+    clauses: list[tuple[str, At | None]] = [("for v0 in values", None)]
     element = "v0"
-    last: tuple[str, int | None, str] | None = None
-    for k, link in enumerate(links):
+    last: tuple[str, At] | None = None
+    for k, link in enumerate(w.links):
         if link.form == "assign":
             continue
-        call = _call(w, k, element, bodies.get(k))
+        at = k, element
+        call = _call(w.bodies, at, w.inlined.get(k))
         if link.form == "filter":
-            clauses.append((f"if {call}", k, element))
-        elif link.form == "map" and k == len(links) - 1:
-            last = call, k, element
+            clauses.append((f"if {call}", at))
+        elif link.form == "map" and k == len(w.links) - 1:
+            last = call, at
         else:
-            clauses.append((f"for v{k + 1} in {call if link.flat else f'({call},)'}", k, element))
             element = f"v{k + 1}"
-    for text, step, local in (last or (element, None, ""), *clauses):
-        w.put(text, step, local)
+            clauses.append((f"for {element} in {call if link.flat else f'({call},)'}", at))
+    return last or (element, None), *clauses
 
 
-def _call(w: CodeWriter, k: int, element: str, body: InlinedBody | None) -> str:
+def _call(bodies: Bodies, at: At, body: InlinedBody | None) -> str:
+    k, element = at
     if body is None:
         return f"f{k}({element})"
-    names = body_names(k, body)
-    for name, param in body.arguments.items():
-        names[name] = element if param.kind == "element" else f"c{k}_{param.ref}"
-    return w.place(k, body, names, element)
+    given = {name: element if of.kind == "element" else f"c{k}_{of.ref}" for name, of in body.arguments.items()}
+    return bodies.expression(at, body, body_names(k, body) | given, "", body.expression)
 
 
 def _has_no_columns(links: Sequence[Link], shape: Shape) -> bool:

@@ -5,7 +5,8 @@ A chain of element-wise steps has one, and so has a stateful step. Each chooses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,15 +15,16 @@ from tidegate.runners.engine.elementwise.fused_node import InvalidResults, Link,
 from tidegate.runners.engine.elementwise.result_checks import ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
-from tidegate.runners.engine.loops.code_writer import Source
 from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
+from tidegate.runners.engine.loops.form import Form
+from tidegate.runners.engine.loops.inlining import INLINED, Inlining
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, WindowsColumn, take_panes, take_timestamps, take_windows
 from tidegate.sdk.data.values import SPECIAL, TaggedOutput, WindowedValue
 from tidegate.sdk.errors import RunError, TidegateError, shorten
 from tidegate.sdk.portable.model import ParDo
-from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.time import MIN_MICROS, Timestamp
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.windowing.assigners import is_global_assigner
 
@@ -30,9 +32,10 @@ from tidegate.sdk.windowing.assigners import is_global_assigner
 class FusedLoop:
     """The generated loops over some links, and the links' DoFns, checks, counters and side exits.
 
-    `main` is the id of the last link's output collection; `exits` and `rest` are as for SideExits. `folds`: the loop
-    ends in the tables of a grouping. `environment` returns the names that the loops of this operator use beside those
-    defined here. `attribute` returns the error to raise for one raised at a position outside the links, or None.
+    `main` is the id of the last link's output collection; `exits` and `rest` are as for SideExits. `labels` are of
+    the links, and what follows them in loops; `folds`: these end in the tables of a grouping. `environment` returns
+    the names that the loops of this operator use beside those defined here. `attribute` returns the error to raise for
+    one raised at a position outside the links, or None.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class FusedLoop:
         rest: Callable[[int, Block], Iterator[Emitted]],
         environment: Callable[[], dict[str, Any]],
         attribute: Callable[[BaseException, LoopPosition], BaseException | None],
+        labels: Sequence[str],
         folds: bool = False,
     ) -> None:
         self.links = links
@@ -60,6 +64,9 @@ class FusedLoop:
         self._sides = sides
         self._owner_environment = environment
         self._attribute = attribute
+        self._labels = labels
+        self._variants: dict[Hashable, Callable[..., Iterator[Any]]] = {}
+        self._elements_inlined: Counter[frozenset[int]] = Counter()
         self._invalid_results = InvalidResults()
         self._started: list[Link] = []
         assigning = [link for link in links if link.form == "assign"]
@@ -142,9 +149,23 @@ class FusedLoop:
 
     # -- blocks
 
-    def compile(self, source: Source, labels: Sequence[str]) -> Callable[..., Iterator[Any]]:
-        """The generated function; `labels` are the labels of the steps that its lines run."""
-        return self.generated.compile(source, labels, self._environment())
+    def inlined(self, inlining: Callable[[], Inlining], n: int, *, checked: bool) -> frozenset[int]:
+        """The links whose functions the loop for the next `n` elements contains, of which some set timestamps."""
+        if self.context.inline == "off" or (checked and self.context.inline != "always"):
+            return frozenset()
+        made = inlining()
+        ready = made.ready()
+        self._elements_inlined[ready] += n
+        if not checked:
+            self.exits.stamps |= {k for k in ready if k < len(self.links) and made.bodies[k].stamped is not None}
+        return ready
+
+    def variant(self, of: Hashable, make: Callable[[], Form]) -> Callable[..., Iterator[Any]]:
+        """The generated function of a form, which is made and compiled once."""
+        made = self._variants.get(of)
+        if made is None:
+            made = self._variants[of] = self.generated.compile(make(), self._labels, self._environment())
+        return made
 
     def run(self, loop: Callable[..., Iterator[Emitted]], block: Block) -> Iterator[Emitted]:
         """Run a loop over a block. Errors name the step and the element."""
@@ -185,6 +206,10 @@ class FusedLoop:
             for link, n in zip(self.links, counters.outputs(self.generated.counted), strict=True):
                 self.context.count(link.label, "elements_out", n)
         counters.reset()
+        for inlined, n in self._elements_inlined.items():
+            for k in inlined:
+                self.context.count(self._labels[k], INLINED, n)
+        self._elements_inlined.clear()
 
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
@@ -199,6 +224,8 @@ class FusedLoop:
             "note_results": self._invalid_results.note,
             "pack": self._pack,
             "pack_split": self._pack_split,
+            "same_windows": lambda block: block.windows.windows,
+            "timestamp": Timestamp.of_micros,
         }
         for k, link in enumerate(self.links):
             env[f"f{k}"] = link.fn

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.loops.form import Statements
 from tidegate.sdk.portable.model import ParDo
 
 
@@ -43,20 +44,21 @@ be looked up (`multi`).
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Fold:
-    """How a grouping adds one element: `body` has the lines that do, with the locals `k`, `x`, `table` and `get`.
+    """How a grouping adds one element: `body` does it, with the locals `k`, `x`, `table` and `get`.
 
-    `key` is the line that gets `k` and `x` from the element `v`. `selects_windows`: the element is added only to those
-    of its windows that `select_windows` returns. `inlined` has the lines that do the same with the text of the
-    author's function in the line `{body}`, to which the accumulator is passed in the local `{a}`.
+    `key` are the variables to which an element is assigned for that. `selects_windows`: it is added only to those of
+    its windows that `select_windows` returns. `pairwise`: the first value of a key is its accumulator. `also` is done
+    with what has been added.
     """
 
     key: str
-    body: tuple[str, ...]
+    body: Statements
     windows: FoldedWindows
-    selects_windows: bool = False
-    inlined: tuple[str, ...] = ()
+    selects_windows: bool
+    pairwise: bool
+    also: Statements = ()
 
 
 def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:

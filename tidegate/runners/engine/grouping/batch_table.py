@@ -19,6 +19,7 @@ from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.grouping.spillable_tables import SpillableTables
 from tidegate.runners.engine.keyed_batch import KeyedBatch
+from tidegate.runners.engine.loops.form import Do
 from tidegate.runners.engine.loops.inlining import Step
 from tidegate.runners.engine.memory.spill import SpilledValues, chunks
 from tidegate.runners.engine.operator import Context, Emitted
@@ -76,18 +77,17 @@ class Grouping:
         return fold_codegen.adding_function(self.combiner, self.node.fn.body, self.phase)
 
     def fold(self, windows: FoldedWindows) -> Fold:
-        """The lines that add an element whose windows are found in this way."""
+        """The statements that add an element whose windows are found in this way."""
         known = self._folds.get(windows)
         if known is not None:
             return known
         key = "first" if isinstance(self.node, GroupByKey) or self.phase == "merge" else self.node.key
         if windows == "multi":
             self.tables.windows_per_element = _WINDOWS_PER_ELEMENT
-        body = fold_codegen.fold_lines(self.combiner, self.phase)
-        inlined = fold_codegen.inlined_lines(self.combiner) if self.adding is not None else ()
-        if self._trials is not None:
-            body, inlined = (*body, "add_trial_input(k, x)"), (*inlined, "add_trial_input(k, x)")
-        made = self._folds[windows] = Fold(fold_codegen.key_line(key), body, windows, self.selects_windows, inlined)
+        body, pairwise = fold_codegen.adds(self.combiner, self.phase), fold_codegen.is_pairwise(self.combiner)
+        also = () if self._trials is None else (Do("add_trial_input(k, x)"),)
+        made = Fold(fold_codegen.KEYS[key], body, windows, self.selects_windows, pairwise, also)
+        self._folds[windows] = made
         return made
 
     def use_single_window(self, assigner: BuiltinAssigner) -> bool:

@@ -1,7 +1,7 @@
-"""The generated lines that add one element to a table of a grouping: for common combiners they call no function.
+"""The statements of a loop that add an element to a table of a grouping; for common combiners they call no function.
 
->>> fold_lines(SumFn(), "whole")
-('table[k] = get(k, 0) + x',)
+>>> adds(SumFn(), "whole")
+(Assign(target='table[k]', value='get(k, 0) + x', at=None, adds=False),)
 >>> fold_block(SumFn(), "whole")(1, [2, 3])  # for a whole block
 6
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
 from typing import Any, Final
 
+from tidegate.runners.engine.loops.form import Assign, Do, Statements, Test
+from tidegate.runners.engine.loops.inlining import CalledStep
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import (
     NOTHING,
@@ -37,15 +38,28 @@ from tidegate.sdk.relational.python.generated_functions import GeneratedCombineF
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import called_per_element
 
-KEY_LINES: Final[dict[str, str]] = {"first": "k, x = {v}", "element": "k = x = {v}"}
+KEYS: Final[dict[KeyOf, str]] = {"first": "k, x", "element": "k = x"}
+"""The variables of the key and the input, to which an element is assigned."""
 
-_APPEND: Final = ("a = get(k)", "if a is None: table[k] = [x]", "else: a.append(x)")
+_NEW: Final = "a is NOTHING"
+_KNOWN: Final = Assign("a", "get(k, NOTHING)")
 
-_INLINE: Final[dict[Any, tuple[str, ...]]] = {
-    SumFn: ("table[k] = get(k, 0) + x",),
-    CountFn: ("table[k] = get(k, 0) + 1",),
-    MinFn: ("a = get(k, NOTHING)", "if a is NOTHING or x < a: table[k] = x"),
-    MaxFn: ("a = get(k, NOTHING)", "if a is NOTHING or x > a: table[k] = x"),
+
+def _set(value: str) -> Statements:
+    return (Assign("table[k]", value),)
+
+
+def _found(initial: str) -> Statements:
+    return Assign("a", "get(k)"), Test("a is None", (Assign("a = table[k]", initial),))
+
+
+_APPEND: Final[Statements] = Assign("a", "get(k)"), Test("a is None", _set("[x]"), (Do("a.append(x)"),))
+
+_INLINE: Final[dict[Any, Statements]] = {
+    SumFn: _set("get(k, 0) + x"),
+    CountFn: _set("get(k, 0) + 1"),
+    MinFn: (_KNOWN, Test(f"{_NEW} or x < a", _set("x"))),
+    MaxFn: (_KNOWN, Test(f"{_NEW} or x > a", _set("x"))),
     ListFn: _APPEND,
     TupleFn: _APPEND,
     CallableFn: _APPEND,
@@ -54,12 +68,12 @@ _INLINE: Final[dict[Any, tuple[str, ...]]] = {
 _MERGED_AS_ADDED: Final = frozenset({SumFn, MinFn, MaxFn})
 """Combiners that add an accumulator in the same way as an input."""
 
-_GENERIC: Final = ("a = get(k, NOTHING)", "table[k] = add(create() if a is NOTHING else a, x)")
-_MERGE: Final = ("a = get(k, NOTHING)", "table[k] = x if a is NOTHING else merge((a, x))")
+_GENERIC: Final[Statements] = _KNOWN, *_set(f"add(create() if {_NEW} else a, x)")
+_MERGE: Final[Statements] = _KNOWN, *_set(f"x if {_NEW} else merge((a, x))")
 
 
-def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, ...]:
-    """The lines that add `x` to `table[k]`, which is a list of values for a grouping without a combiner."""
+def adds(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Statements:
+    """The statements that add `x` to `table[k]`, which is a list of values for a grouping without a combiner."""
     if fn is None:
         return _APPEND
     if phase == "merge":
@@ -71,45 +85,24 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
             case _:
                 return _MERGE
     if isinstance(fn, GeneratedCombineFn) and fn.adding is not None:
-        return "a = get(k)", f"if a is None: a = table[k] = {fn.initial}", *fn.adding
+        return *_found(fn.initial), *map(Do, fn.adding)
     if type(fn) is CoGroupFn:
-        return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"
+        return *_found(f"({'[], ' * fn.size})"), Do("a[x[0]].append(x[1])")
     return _INLINE.get(type(fn), _GENERIC)
 
 
-@dataclass(frozen=True, slots=True)
-class AddingFunction:
-    """The author's function that adds an input to an accumulator, as a step whose function a loop may contain."""
-
-    fn: Callable[..., Any]
-    body: Body | None
-    form: str = "map"
-    params: tuple[Param, ...] = (Param("element"), Param("element"))
-    catches: None = None
-    guarded: bool = False
-    consts: tuple[Any, ...] = ()
-    inner: None = None
-
-
-def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> AddingFunction | None:
+def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> CalledStep | None:
     """The function of a combiner that adds an input; None if the loop calls none. `body` is its text."""
-    if fn is None or fold_lines(fn, phase) != _GENERIC:
+    if fn is None or adds(fn, phase) is not _GENERIC:
         return None
     called = called_per_element(fn)
     text = body or body_of_compiled(called)
-    return None if text is None else AddingFunction(called, text)
+    return None if text is None else CalledStep(called, text, params=(Param("element"), Param("element")))
 
 
-def inlined_lines(fn: CombineFn[Any, Any, Any] | None) -> tuple[str, ...]:
-    """The lines that add an input as `fold_lines` do, with the text of the author's function instead of its call."""
-    if type(fn) is PairwiseFn:
-        return "{a} = get(k, NOTHING)", "if {a} is NOTHING: table[k] = x", "else:", "    {body}"
-    return "{a} = get(k, NOTHING)", "if {a} is NOTHING: {a} = create()", "{body}"
-
-
-def key_line(key: KeyOf) -> str:
-    """The line that gets the key `k` and the input `x` from an element."""
-    return KEY_LINES[key]
+def is_pairwise(fn: CombineFn[Any, Any, Any] | None) -> bool:
+    """Whether the first input of a key is its accumulator."""
+    return type(fn) is PairwiseFn
 
 
 def extracts(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any], Any] | None:

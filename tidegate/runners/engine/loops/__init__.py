@@ -1,1 +1,1 @@
-"""Generated loops: written as text, compiled with the text of the author's functions in them, and traced back."""
+"""Generated loops: their form, which is compiled with the text of the author's functions in it, and traced back."""

@@ -9,39 +9,39 @@ from types import FunctionType, TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import function_at
-from tidegate.runners.engine.loops.loop_tree import PlacedLines
+from tidegate.runners.engine.loops.form import Form
 from tidegate.sdk.notebook import chained
 
 
-def author_traceback(trace: TracebackType | None, loops: Mapping[str, tuple[PlacedLines, ...]]) -> TracebackType | None:
+def author_traceback(trace: TracebackType | None, loops: Mapping[str, Form]) -> TracebackType | None:
     """The traceback in which each frame of a loop that executes an inlined body is followed by one of the function.
 
-    `loops` has the inlined bodies of the loops, by the file name of the generated code.
+    `loops` has the loops by the file names of the generated code.
     """
     parts: list[TracebackType] = []
     changed = False
     while trace is not None:
-        inside = _called(trace, loops.get(trace.tb_frame.f_code.co_filename, ()))
+        loop = loops.get(trace.tb_frame.f_code.co_filename)
+        inside = _called(trace, loop) if loop is not None else None
         parts.append(trace if inside is None else inside)
         changed = changed or inside is not None
         trace = trace.tb_next
     return chained(parts)
 
 
-def _called(trace: TracebackType, loop: tuple[PlacedLines, ...]) -> TracebackType | None:
+def _called(trace: TracebackType, loop: Form) -> TracebackType | None:
     """A frame of the author's function at the position at which a frame of a loop is, if that is in an inlined body."""
-    line = trace.tb_lineno
-    inside = next((each for each in loop if line in each.lines), None)
+    inside = loop.inlined(trace.tb_lineno)
     if inside is None:
         return None
-    frame, body = trace.tb_frame, inside.placed.body
+    frame, body = trace.tb_frame, inside.body
     variables: dict[str, Any] = {}
     name, qualname = body.fn.__code__.co_name, body.fn.__code__.co_qualname
     if frame.f_code.co_firstlineno in inside.lines:  # before Python 3.12, a comprehension has a frame of its own
         name, qualname = frame.f_code.co_name, f"{qualname}.<locals>.{frame.f_code.co_name}"
     else:
         known = frame.f_globals | frame.f_locals
-        names = inside.placed.names
+        names = inside.names
         used = [*body.arguments, *body.items, *body.defaults, *body.cells]
         variables = {each: known[names[each]] for each in used if names[each] in known}
         # The loop sets variables to None after each element, since they have no value before they are assigned.
@@ -59,18 +59,17 @@ def _called(trace: TracebackType, loop: tuple[PlacedLines, ...]) -> TracebackTyp
     return made.tb_next
 
 
-def generator_error(stop: StopIteration, loops: Mapping[str, tuple[PlacedLines, ...]]) -> RuntimeError | None:
+def generator_error(stop: StopIteration, loops: Mapping[str, Form]) -> RuntimeError | None:
     """The error that Python makes of a StopIteration which leaves a generator, if one has left an inlined generator."""
     trace = stop.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename not in loops:
         trace = trace.tb_next
     if trace is None:
         return None
-    line = trace.tb_lineno
-    inside = next((each for each in loops[trace.tb_frame.f_code.co_filename] if line in each.lines), None)
-    if inside is None or not inside.placed.body.yields:
+    inside = loops[trace.tb_frame.f_code.co_filename].inlined(trace.tb_lineno)
+    if inside is None or not inside.body.yields:
         return None
-    fn, shown = inside.placed.body.fn, author_traceback(trace, loops)
+    fn, shown = inside.body.fn, author_traceback(trace, loops)
     code = fn.__code__
     place, context = _place(trace, inside.offset), stop.__context__
     try:

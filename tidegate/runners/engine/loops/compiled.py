@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from types import TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_traceback import author_traceback, generator_error
-from tidegate.runners.engine.loops.code_writer import Source
-from tidegate.runners.engine.loops.loop_tree import PlacedLines, compile_loop, place_lines
+from tidegate.runners.engine.loops.form import At, Form, written
+from tidegate.runners.engine.loops.loop_tree import compile_loop
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()
@@ -36,68 +36,55 @@ class LoopPosition:
 
 
 class CompiledLoops:
-    """The loops of one chain."""
+    """The loops of one chain.
 
-    __slots__ = ("_placed", "sources")
+    `counted` are the links whose outputs the loops count themselves; they are the same in every loop.
+    """
+
+    __slots__ = ("_forms", "_lines", "counted")
 
     def __init__(self) -> None:
-        self.sources: dict[str, Source] = {}
-        self._placed: dict[str, tuple[PlacedLines, ...]] = {}
+        self._forms: dict[str, Form] = {}
+        self._lines: dict[str, dict[int, At]] = {}
+        self.counted: tuple[int, ...] = ()
 
-    def compile(self, source: Source, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
-        """The function `run` of a source. The steps' metrics are counted under `labels`, which are by link."""
+    def compile(self, form: Form, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
+        """The function `run` of a form. The steps' metrics are counted under `labels`, which are by link."""
         name = f"{GENERATED}{next(_serial)}>"
-        placed = place_lines(source)
-        lines = dict(source.lines)
-        for each in placed:
-            lines |= dict.fromkeys(each.lines, (each.placed.step, each.placed.local))
-        self.sources[name] = replace(source, lines=lines)
-        self._placed[name] = placed
+        text, lines = written(form)
+        self._forms[name], self._lines[name], self.counted = form, lines, form.counted
         STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in lines.items()}
-        return compile_loop(source, placed, name, env)
+        return compile_loop(form, text, name, env)
 
     def position(self, error: BaseException) -> LoopPosition | None:
         """The position in the innermost of these loops that an error passed; None if it passed none."""
         trace, found = error.__traceback__, None
         while trace is not None:
             code = trace.tb_frame.f_code
-            source = self.sources.get(code.co_filename)
-            if source is not None and not self._is_inlined(code.co_filename, code.co_firstlineno):
-                found = source, trace
+            form = self._forms.get(code.co_filename)
+            if form is not None and form.inlined(code.co_firstlineno) is None:
+                found = form, trace
             trace = trace.tb_next
-        if found is None:
-            return None
-        source, trace = found
-        return _position(source, trace, inlined=self._is_inlined(trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        return None if found is None else self._position(*found)
 
-    def _is_inlined(self, name: str, line: int) -> bool:
-        """Whether a line of a loop is one of an inlined body. A comprehension in one begins in such a line."""
-        return any(line in each.lines for each in self._placed[name])
+    def _position(self, form: Form, trace: TracebackType) -> LoopPosition:
+        lines, line = self._lines[trace.tb_frame.f_code.co_filename], trace.tb_lineno
+        link, local = lines.get(line, (-1, ""))
+        if link < 0:
+            # A check belongs to the call it checks, which is the nearest line above that runs a link.
+            above = [at for at in lines if at <= line]
+            link = lines[max(above)][0] if above else 0
+        return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None and not form.inlined(line))
 
     def author_traceback(self, error: BaseException) -> TracebackType | None:
         """An error's traceback, in which inlined bodies have the frames that calls would have."""
-        return author_traceback(error.__traceback__, self._placed)
+        return author_traceback(error.__traceback__, self._forms)
 
     def generator_error(self, stop: StopIteration) -> RuntimeError | None:
         """The error that a StopIteration becomes when it leaves a generator, if it has left an inlined generator."""
-        return generator_error(stop, self._placed)
-
-    @property
-    def counted(self) -> tuple[int, ...]:
-        """The links whose outputs the loops count themselves; they are the same in every loop."""
-        source = next(iter(self.sources.values()), None)
-        return () if source is None else source.counted
+        return generator_error(stop, self._forms)
 
     def discard(self) -> None:
         """Forget the loops' lines; they will not run again."""
-        for name in self.sources:
+        for name in self._forms:
             STEP_OF_LINE.pop(name, None)
-
-
-def _position(source: Source, trace: TracebackType, *, inlined: bool) -> LoopPosition:
-    link, local = source.lines.get(trace.tb_lineno, (-1, ""))
-    if link < 0:
-        # A check belongs to the call it checks, which is the nearest line above that runs a link.
-        above = [at for at in source.lines if at <= trace.tb_lineno]
-        link = source.lines[max(above)][0] if above else 0
-    return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None and not inlined)

@@ -283,12 +283,12 @@ def _inlined(
 
 
 @dataclass(frozen=True, slots=True)
-class _CalledStep:
-    """A function that another one calls with one argument, as a step."""
+class CalledStep:
+    """A function that is called with elements, as a step."""
 
     fn: Callable[..., Any]
     body: Body | None
-    catches: Any
+    catches: Any = None
     form: str = "map"
     params: tuple[Param, ...] = (Param("element"),)
     guarded: bool = False
@@ -313,7 +313,7 @@ def _inner_call(
             case ast.Call(func=ast.Name(id=name), args=[ast.Name(id=argument)], keywords=[]) if (
                 name == parameter and len(used) == 1 and argument in variables
             ):
-                body = inlined_body(_CalledStep(link.consts[-1], link.inner, link.catches))
+                body = inlined_body(CalledStep(link.consts[-1], link.inner, link.catches))
                 if isinstance(body, InlinedBody) and body.one_expression and not body.defaults:
                     _Replacing(each).visit(node)
                     return InnerCall(body, argument)

@@ -1,60 +1,38 @@
-"""The syntax tree of generated code, in which the author's nodes stand at their own positions.
+"""Compiles loops: their form becomes a syntax tree, in which the author's nodes stand at their own positions.
 
-Generated lines have the numbers that they have in the text. Those of each inlined body follow, in a range of their own:
-the line in the author's file, moved by an offset. So a line number identifies the step whether its function is called
-or inlined, and the author's line with it.
+Generated lines have the numbers that they have in the text of the form. Those of each inlined body follow, in a range
+of their own: the line in the author's file, moved by an offset. So a line number identifies the step whether its
+function is called or inlined, and the author's line with it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import converting, taking
-from tidegate.runners.engine.loops.code_writer import PlacedBody, Source
-from tidegate.runners.engine.loops.inlining import CALLED
+from tidegate.runners.engine.loops.form import Form, PlacedBody, written
 from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedLines:
-    """The lines of an inlined body in the generated code: those of the author's file plus `offset`."""
-
-    placed: PlacedBody
-    lines: range
-    offset: int
-
-
-def place_lines(source: Source) -> tuple[PlacedLines, ...]:
-    """The lines of each inlined body of a source, after those of its text and without gaps."""
-    free = source.text.count("\n") + 1
-    found = []
-    for placed in source.placed:
-        lines = placed.lines
-        offset = free - lines.start
-        found.append(PlacedLines(placed, range(free, free + len(lines)), offset))
-        free += len(lines)
-    return tuple(found)
-
-
-def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env: dict[str, Any]) -> FunctionType:
-    """The function `run` of a source. `env` has the names that it uses, and gets those of the inlined bodies."""
+def compile_loop(form: Form, text: str, name: str, env: dict[str, Any]) -> FunctionType:
+    """The function `run` of a form. `env` has the names that it uses, and gets those of the inlined bodies."""
     cells: dict[str, CellType] = {}
-    for each in lines:
-        step, body = each.placed.prefix, each.placed.body
+    for each in form.placed:
+        step, body = each.prefix, each.body
         env[f"globals{step}"] = body.values
         env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
-        env |= {each.placed.names[name]: function for name, function in body.inner.items()}
+        env |= {each.names[name]: function for name, function in body.inner.items()}
         if body.items:
             env[f"taking{step}"] = taking(body)
         if body.stamped is not None:
             env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
-    exec(_named(_code(source.text, lines, tuple(cells)), name), env)
+    exec(_named(_code(form, text, tuple(cells)), name), env)
     if not cells:
         run: FunctionType = env["run"]
         return run
@@ -63,24 +41,27 @@ def compile_loop(source: Source, lines: tuple[PlacedLines, ...], name: str, env:
     return FunctionType(unbound.__code__, env, "run", unbound.__defaults__, bound)
 
 
-def printed(source: Source) -> str:
-    """The text of generated code with the inlined bodies in it, for tests and people."""
-    tree = ast.parse(source.text)
-    return ast.unparse(_Placing(_copies((each, 0) for each in source.placed)).visit(tree)) + "\n"
+def printed(form: Form) -> str:
+    """The text of a loop with the inlined bodies in it, for tests and people."""
+    return ast.unparse(_tree(form, written(form)[0])) + "\n"
 
 
-def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> CodeType:
+def _tree(form: Form, text: str) -> ast.Module:
+    tree: ast.Module = _Placing({each.name: _copied(each) for each in form.placed}).visit(ast.parse(text))
+    return tree
+
+
+def _code(form: Form, text: str, cells: tuple[str, ...]) -> CodeType:
     """The compiled module, in which `cells` are the captured variables.
 
     Loops of the same shape with the same bodies have the same code, in all steps, tasks and runs of a process.
     """
-    key = text, cells, *(_identity(each) for each in lines)
+    key = text, cells, *map(_identity, form.placed)
     code = _codes.get(key)
     if code is None:
         if len(_codes) >= _CACHED_CODES:
             _codes.clear()
-        tree = ast.parse(text)
-        _Placing(_copies((each.placed, each.offset) for each in lines)).visit(tree)
+        tree = _tree(form, text)
         if cells:
             tree.body = [_around(tree.body, cells)]
         silence_warnings()
@@ -88,12 +69,10 @@ def _code(text: str, lines: tuple[PlacedLines, ...], cells: tuple[str, ...]) -> 
     return code
 
 
-def _identity(lines: PlacedLines) -> Hashable:
+def _identity(placed: PlacedBody) -> Hashable:
     """What determines the code of an inlined body: its nodes with their positions, and the names in them."""
-    placed = lines.placed
-    nodes = placed.part if isinstance(placed.part, tuple) else (placed.part,)
-    dumped = [ast.dump(node, include_attributes=True) for node in nodes]
-    return placed.name, placed.result, lines.offset, *dumped, *placed.names.items()
+    dumped = [ast.dump(node, include_attributes=True) for node in placed.nodes]
+    return placed.name, placed.result, placed.offset, *dumped, *placed.names.items()
 
 
 _codes: Final[dict[Hashable, CodeType]] = {}
@@ -117,71 +96,41 @@ def _around(statements: list[ast.stmt], names: Sequence[str]) -> ast.stmt:
     return made
 
 
+@dataclass(slots=True)
 class _Placing(ast.NodeTransformer):
-    def __init__(self, bodies: Mapping[str, ast.expr | list[ast.stmt]]) -> None:
-        self._bodies = bodies
+    """Replaces the names of inlined bodies. A function that another one calls stands in its body."""
 
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        body = self._bodies.get(node.id, node)
-        assert isinstance(body, ast.expr)
-        return body
+    bodies: Mapping[str, ast.expr | list[ast.stmt]]
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        body = self.bodies.get(node.id)
+        return self.visit(body) if isinstance(body, ast.expr) else node
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        statements = self._statements(node.value)
-        return self.generic_visit(node) if statements is None else statements
+        placed = self._statements(node.value)
+        return self.generic_visit(node) if placed is None else placed
 
     def visit_If(self, node: ast.If) -> Any:
-        statements = self._statements(node.test)
-        if statements is None:
-            return self.generic_visit(node)
-        following = [each for line in node.body for each in self._visited(line)]
-        return yielding(statements, following)
+        placed = self._statements(node.test)
+        return self.generic_visit(node) if placed is None else yielding(placed, self._visited(node.body))
 
     def _statements(self, node: ast.expr) -> list[ast.stmt] | None:
         """The statements that a name stands for; None if it is no such name."""
-        body = self._bodies.get(node.id) if isinstance(node, ast.Name) else None
-        return body if isinstance(body, list) else None
+        body = self.bodies.get(node.id) if isinstance(node, ast.Name) else None
+        return self._visited(body) if isinstance(body, list) else None
 
-    def _visited(self, node: ast.stmt) -> list[ast.stmt]:
-        made = self.visit(node)
-        return made if isinstance(made, list) else [made]
-
-
-def _copies(placed: Iterable[tuple[PlacedBody, int]]) -> dict[str, ast.expr | list[ast.stmt]]:
-    """By their names, parts of inlined bodies with the names of the generated code, and their lines moved by offsets.
-
-    A function that another one calls comes before it, and stands in it.
-    """
-    made: dict[str, ast.expr | list[ast.stmt]] = {}
-    for each, offset in placed:
-        part = _copied(each, offset)
-        called = made.get(each.names.get(CALLED, ""))
-        made[each.name] = part if called is None else _with_called(part, each.names[CALLED], called)
-    return made
+    def _visited(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        made: ast.Module = self.visit(ast.Module(statements, []))
+        return made.body
 
 
-def _with_called(part: Any, name: str, called: Any) -> Any:
-    """A part of a body in which the expression of the called function stands in place of its name."""
-    placing = _PlacingCalled(name, called)
-    return [placing.visit(each) for each in part] if isinstance(part, list) else placing.visit(part)
-
-
-@dataclass(slots=True)
-class _PlacingCalled(ast.NodeTransformer):
-    name: str
-    called: ast.expr
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return self.called if node.id == self.name else node
-
-
-def _copied(placed: PlacedBody, offset: int) -> ast.expr | list[ast.stmt]:
-    """A part of an inlined body, with the names of the generated code, and its lines moved by `offset`."""
-    if isinstance(placed.part, tuple):
-        step = placed.prefix
-        return leaving(_copy(list(placed.part), placed.names, offset), placed.result, f"e{step}", f"tag{step}")
-    made: ast.expr = _copy(placed.part, placed.names, offset)
-    return made
+def _copied(placed: PlacedBody) -> ast.expr | list[ast.stmt]:
+    """A part of an inlined body with the names and the lines of the generated code."""
+    nodes = _copy(list(placed.nodes), placed.names, placed.offset)
+    if isinstance(placed.nodes[0], ast.stmt):
+        return leaving(nodes, placed.result, f"e{placed.prefix}", f"tag{placed.prefix}")
+    expression: ast.expr = nodes[0]
+    return expression
 
 
 def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
@@ -204,19 +153,10 @@ def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
     return made
 
 
-def _copy_comprehension(node: ast.ListComp | ast.SetComp | ast.DictComp, names: Mapping[str, str], offset: int) -> Any:
+def _copy_comprehension(node: Any, names: Mapping[str, str], offset: int) -> Any:
     """A copy in which the comprehension's own variables keep their names. The first iterable stands outside of it."""
     own = {part.id for each in node.generators for part in ast.walk(each.target) if isinstance(part, ast.Name)}
     inner = {name: new for name, new in names.items() if name not in own}
-    generators = [
-        ast.comprehension(
-            _copy(each.target, inner, offset),
-            _copy(each.iter, inner if number else names, offset),
-            _copy(each.ifs, inner, offset),
-            each.is_async,
-        )
-        for number, each in enumerate(node.generators)
-    ]
-    if isinstance(node, ast.DictComp):
-        return ast.DictComp(_copy(node.key, inner, offset), _copy(node.value, inner, offset), generators)
-    return type(node)(_copy(node.elt, inner, offset), generators)
+    made = {field: _copy(value, inner, offset) for field, value in ast.iter_fields(node)}
+    made["generators"][0].iter = _copy(node.generators[0].iter, names, offset)
+    return type(node)(**made)

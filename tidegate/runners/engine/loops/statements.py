@@ -70,13 +70,13 @@ def parts(node: Function) -> Parts:
         used = [each.value for each in inside if isinstance(each, ast.Expr)]
         match yields:
             case [ast.Yield() as only] if only in used:
-                return Parts(tuple(body), only.value or _none(only), yields=True)
+                return Parts(tuple(body), only.value or _constant(None, only), yields=True)
         raise Called("it yields at several places" if len(yields) > 1 else "it uses the value of a yield")
     returns = [each for each in inside if isinstance(each, ast.Return)]
     match body:
         case [*first, ast.Return(value=value) as last] if len(returns) == 1:
-            return Parts(tuple(first), value or _none(last))
-    return Parts(tuple(body), None if returns else _none(body[-1] if body else node))
+            return Parts(tuple(first), value or _constant(None, last))
+    return Parts(tuple(body), None if returns else _constant(None, body[-1] if body else node))
 
 
 def leaving(statements: list[ast.stmt], result: str, flag: str, tag: str) -> list[ast.stmt]:
@@ -90,11 +90,11 @@ def leaving(statements: list[ast.stmt], result: str, flag: str, tag: str) -> lis
     tags = any(isinstance(each, TaggedReturn) for statement in statements for each in ast.walk(statement))
     inside = _Leaving(result, flag, tag).block(statements, in_loop=False)
     if tags:
-        inside.insert(0, _assign(tag, _none(first), first))
+        inside.insert(0, _assign(tag, _constant(None, first), first))
     if any(isinstance(each, ast.Name) and each.id == flag for part in inside for each in ast.walk(part)):
         inside.insert(0, _assign(flag, _constant(False, first), first))
     if not _left(inside):
-        inside += [_assign(result, _none(last), last)] if result else []
+        inside += [_assign(result, _constant(None, last), last)] if result else []
         inside.append(_at(ast.Break(), last))
     return [_at(ast.While(_constant(True, first), inside, []), first)]
 
@@ -162,7 +162,7 @@ class _Leaving:
         """The statements for a `return`."""
         value = statement.value
         if self.result:
-            yield _assign(self.result, value or _none(statement), statement)
+            yield _assign(self.result, value or _constant(None, statement), statement)
         elif value is not None:
             yield _at(ast.Expr(value), statement)
         if isinstance(statement, TaggedReturn):
@@ -188,10 +188,6 @@ def _returns(statements: Sequence[ast.stmt]) -> bool:
 
 def _assign(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
     return _at(ast.Assign([_at(ast.Name(name, ast.Store()), like)], value), like)
-
-
-def _none(like: ast.AST) -> ast.expr:
-    return _constant(None, like)
 
 
 def _constant(value: bool | str | None, like: ast.AST) -> ast.expr:

@@ -14,9 +14,8 @@ from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import has_author_frames, not_pairs, rethrow, user_error
 from tidegate.runners.engine.loops.cell_operations import OPERABLE, CellKind
-from tidegate.runners.engine.loops.code_writer import Source
 from tidegate.runners.engine.loops.compiled import LoopPosition
-from tidegate.runners.engine.loops.inlining import INLINED, InlinedBody, Inlining
+from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.cells import Entry
 from tidegate.runners.engine.state.tables import StateTables
@@ -74,6 +73,7 @@ class StatefulLoops:
             rest=self._after_side_exit,
             environment=self._environment,
             attribute=self._attribute_to_key,
+            labels=[link.label] * (KEY_LINK + 1),
         )
         self._link = link
         self._node = node
@@ -86,9 +86,7 @@ class StatefulLoops:
             tuple(spec.name for spec in node.timers),
             keyed.windows.tracks_arrivals,
         )
-        self._processing: dict[Shape, Callable[..., Iterator[Emitted]]] = {}
-        self._callbacks: dict[tuple[str, bool], Callable[..., Iterator[Any]]] = {}
-        self._calls = self._elements_inlined = 0
+        self._calls = 0
         self._assigner: Any = None
         self._bounds: Callable[[int], Bounds] | None = None
         """The assigner of the latest block whose windows are derived; its bounds, if it assigns one window each."""
@@ -141,35 +139,23 @@ class StatefulLoops:
     # -- generated code
 
     def _loop_for(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
-        body = self._inlined(checked)
-        exits = self.fused.exits
-        if body is not None and body.stamped is not None and not checked:
-            exits.stamps |= {0}
+        inlined = self.fused.inlined(lambda: self._inlining_for(checked), len(block), checked=checked)
         windows = self._windows_shape(block)
         shape = Shape(
             timed=not isinstance(block.timestamps, int),
             indexed=windows == "each" or not isinstance(block.panes, PaneInfo),
             windows=windows,
-            stamps=exits.stamps,
+            stamps=self.fused.exits.stamps,
             checked=checked,
             typed=self._context.runtime_types,
             first=self.fused.first,
-            inlined=frozenset() if body is None else frozenset({0}),
+            inlined=inlined,
         )
-        if body is not None:
-            self._elements_inlined += len(block)
-        loop = self._processing.get(shape)
-        if loop is None:
-            source = generate_process(self._link, self._declared, shape, body)
-            loop = self._processing[shape] = self._compile(source)
-        return loop
+        body = self._inlining_for(checked).bodies[0] if inlined else None
+        return self.fused.variant(shape, lambda: generate_process(self._link, self._declared, shape, body))
 
-    def _inlined(self, checked: bool) -> InlinedBody | None:
-        """The text of the author's function, if the loop for the next block contains it."""
-        if self._context.inline == "off" or (checked and self._context.inline != "always"):
-            return None
-        inlining = self._inlining_checked if checked else self._inlining
-        return inlining.bodies[0] if inlining.ready() else None
+    def _inlining_for(self, checked: bool) -> Inlining:
+        return self._inlining_checked if checked else self._inlining
 
     @cached_property
     def _inlining(self) -> Inlining:
@@ -185,13 +171,6 @@ class StatefulLoops:
         """The same for checked elements, whose cells record what is read."""
         return Inlining((self._link,))
 
-    def report(self) -> None:
-        """Add the elements that have been processed to the metrics."""
-        self.fused.report()
-        if self._elements_inlined:
-            self._context.count(self._link.label, INLINED, self._elements_inlined)
-            self._elements_inlined = 0
-
     def _windows_shape(self, block: Block) -> Literal["one", "derived", "each"]:
         match block.windows:
             case Same((_,)):
@@ -204,15 +183,10 @@ class StatefulLoops:
                 return "each"
 
     def _callback(self, callback: Callback, watched: bool) -> Callable[..., Iterator[Any]]:
-        compiled = self._callbacks.get((callback.method, watched))
-        if compiled is None:
-            number = self._node.callbacks.index(callback)
-            source = generate_callback(callback, self._declared, number, watched=watched)
-            compiled = self._callbacks[callback.method, watched] = self._compile(source)
-        return compiled
-
-    def _compile(self, source: Source) -> Callable[..., Iterator[Any]]:
-        return self.fused.compile(source, [self._link.label] * (KEY_LINK + 1))
+        number = self._node.callbacks.index(callback)
+        return self.fused.variant(
+            (number, watched), lambda: generate_callback(callback, self._declared, number, watched=watched)
+        )
 
     def _environment(self) -> dict[str, Any]:
         """The names that generated code uses beside those of every fused loop."""
@@ -234,8 +208,6 @@ class StatefulLoops:
             "check_input": _check_input,
             "check_pair": check_pair,
             "Entry": Entry,
-            "same_windows": lambda block: block.windows.windows,
-            "timestamp": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(timers.watermark),
             "clock": self._keyed.processing_time,
         }

@@ -179,7 +179,7 @@ class StatefulOperator(KeyedOperator):
         self.context.count(self.link.label, FULL_KEYS, timers.full_keys)
         timers.dropped = timers.full_keys = 0
         self._loops.fused.checks.verify()
-        self._loops.report()
+        self._loops.fused.report()
 
     # -- timers and expiration
 
