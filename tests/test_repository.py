@@ -90,6 +90,7 @@ print(*sys.modules)
     loaded = set(run_python(script).split())
     assert "tidegate.runners.direct.execute" in loaded
     assert sorted(loaded.intersection(UNUSED_BY_A_SMALL_PIPELINE)) == []
+    assert [name for name in UNUSED_BY_A_SMALL_PIPELINE if importlib.util.find_spec(name) is None] == []
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")

@@ -42,3 +42,13 @@ def test_a_runner_beside_flags_that_choose_another_one_wins() -> None:
     settings = RunSettings("streaming", ["--runner", "direct"])
     assert settings.chosen_runner().name == "streaming"
     assert isinstance(settings.of_run, PipelineOptions)
+
+
+def test_a_list_of_flags_that_changes_after_a_step_does_not_change_the_run() -> None:
+    flags = ["--runner", "direct"]
+    pipeline = tg.Pipeline(options=flags)
+    _ = pipeline | tg.Create([1]) | tg.Map(str)
+    flags[1] = "streaming"
+    flags.append("--bogus")
+    assert pipeline.run().state is tg.PipelineState.DONE
+    assert pipeline.options == PipelineOptions.from_args(["--runner", "direct"])

@@ -26,7 +26,8 @@ class RunSettings:
         options: PipelineOptions | DefaultOptions | Mapping[str, Any] | Sequence[str] | RunOptions | None,
     ) -> None:
         self.runner = runner
-        self._options = options
+        # A list is copied, because its author may change it before the run.
+        self._options = list(options) if isinstance(options, list) else options
         self._script: ScriptFlags | None = None
         if options is None and (tokens := script_flags()):
             self._use_flags(tokens)

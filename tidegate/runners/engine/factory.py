@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
@@ -86,6 +87,28 @@ def build(
             return Pass(node, context)
         case other:
             raise AssertionError(f"{other.kind} has no operator: the runner executes it")
+
+
+def load_operators() -> None:
+    """Import the operators that most steps need. A process calls it before it forks others, so that they share the
+    modules, and none of them imports a module that has been replaced on disk since the run began."""
+    for name in _OPERATORS:
+        import_module(f"tidegate.runners.engine.{name}")
+
+
+_OPERATORS: Final = (
+    "grouping.batch_table",
+    "grouping.global_combine",
+    "grouping.operator",
+    "grouping.sessions.batch",
+    "grouping.sessions.streaming",
+    "grouping.window_table",
+    "ordering.time_ordered",
+    "side_inputs.operator",
+    "side_inputs.view",
+    "stateful.operator",
+    "windowing.operator",
+)
 
 
 def _stateful(

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.runners.engine.factory import load_operators
 from tidegate.runners.engine.run_warnings import announce_endless_run, announce_lossy_sources, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
@@ -94,6 +95,7 @@ class StreamingRunner(Runner):
         announce_lossy_sources(pipeline)
         if not isinstance(options, DefaultOptions) and (view := options.view_as(self.options_model())).detach:
             return submit(self.submission(pipeline, options), view.session)
+        load_operators()
         register_element_classes(pipeline)
         submitted = self._submission(pipeline, options)
         serialize = partial(self._serialized, pipeline, options)

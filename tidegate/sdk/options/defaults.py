@@ -19,7 +19,8 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class DefaultOptions:
-    """The options of a run whose author gave none. `PipelineOptions` says what each means; its defaults are these."""
+    """The options of a run whose author gave none, or only a runner. `PipelineOptions` says what each means; its
+    defaults are these."""
 
     runner: str = "direct"
     checks: Literal["sample", "all", "off"] = "sample"

@@ -16,6 +16,7 @@ import traceback
 from types import ModuleType
 
 from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.factory import load_operators
 from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
@@ -36,6 +37,7 @@ from tidegate.sdk.secrets.registry import install_secrets
 def main(descriptor: int) -> None:
     """Run a job's process; `descriptor` is its end of the socket to its client."""
     gc.disable()  # everything allocated before the workers are forked stays
+    load_operators()
     sys.modules["__main__"] = ModuleType("__main__")  # for the classes of the author's script
     client = Link(socket.socket(fileno=descriptor))
     try:
@@ -72,6 +74,7 @@ def run_job(client: Link, submitted: Submit) -> None:
 
 def serve(descriptor: int) -> None:
     """Run a fork server; `descriptor` is its end of the socket to its client."""
+    load_operators()
     serve_forks(descriptor, main)
 
 
