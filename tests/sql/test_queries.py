@@ -170,6 +170,11 @@ def test_a_function_of_the_author_is_called_for_each_row() -> None:
     assert answer(query, functions=functions) == [("ada", 18)]
 
 
+def test_a_function_of_the_author_goes_before_one_that_sql_has_in_some_dialects() -> None:
+    functions = {"date_format": tg.udf(lambda n: f"day {n}", returns=str)}
+    assert answer("SELECT DATE_FORMAT(id) AS d FROM orders WHERE id = 3", functions=functions) == [("day 3",)]
+
+
 def test_a_function_takes_the_result_of_a_function() -> None:
     functions = {"twice": tg.udf(lambda n: n * 2, returns=int), "less": tg.udf(lambda n: n - 1, returns=int)}
     query = "SELECT less(twice(twice(qty)) + less(id)) AS n FROM orders WHERE id = 3"

@@ -45,6 +45,7 @@ REFUSED = {
     "SELECT * FROM orders o NATURAL JOIN users u": "not supported here",
     "INSERT INTO x SELECT id FROM orders": "is no query",
     "SELECT nope(id) AS n FROM orders": r"there is no function nope; functions=\{…\} of tg.Sql has none",
+    "SELECT SPLIT_PART(user, 'a') AS n FROM orders": "SPLIT_PART takes a string, a separator and a number",
     "SELECT id FROM orders WHERE id = :n": "the parameter n has no value",
     "SELECT 1 AS one": "the query has no FROM",
     "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE orders, DESCRIPTOR(id), INTERVAL '1' MINUTE)) "

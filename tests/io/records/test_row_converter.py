@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -39,3 +40,10 @@ def test_a_value_of_another_class_is_refused(type: Any, values: list[Any]) -> No
 def test_values_that_fit_are_stored_unchanged(type: Any, values: list[Any]) -> None:
     converter = RowConverter("the sink", pa.schema([("it", type)]))
     assert converter.batch([{"it": value} for value in values]).column("it").to_pylist() == values
+
+
+def test_inferred_decimals_have_room_for_later_ones() -> None:
+    converter = RowConverter("the sink")
+    for number in (Decimal("1.50"), Decimal("12345678901234567890.25"), None):
+        assert converter.batch([{"it": number, "all": [number]}]).to_pylist() == [{"it": number, "all": [number]}]
+    assert str(converter.schema.field("it").type) == "decimal128(38, 2)"

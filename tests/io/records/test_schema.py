@@ -53,7 +53,7 @@ def test_a_dict_of_python_types_is_a_schema() -> None:
         "c": ("string", False),
         "d": ("binary", False),
         "e": ("timestamp[us, tz=UTC]", False),
-        "f": ("decimal128(38, 9)", False),
+        "f": ("decimal128(38, 18)", False),
         "g": ("None", True),
     }
 

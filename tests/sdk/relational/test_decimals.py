@@ -7,10 +7,12 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 import tidegate as tg
+from tidegate.sdk.data.columns import UNKNOWN, ArrayType, ColumnType, DecimalType, type_named
 from tidegate.sdk.data.schema import schema_of
+from tidegate.sdk.relational.expressions import Column, Literal, from_json
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,16 @@ class Item:
     qty: int = 1
 
 
+@dataclass(frozen=True)
+class Offer:
+    price: Annotated[Decimal | None, "decimal(12,2)"]
+    old: Annotated[Annotated[Decimal, "decimal(4,3)"] | None, "of last year"]
+    note: Any = None
+
+
 class Model(BaseModel):
     price: Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
+    old: Decimal | None = Field(None, max_digits=12, decimal_places=3)
 
 
 ITEMS = [Item("a", Decimal("1.5"), Decimal("0.125"), 3), Item("b", Decimal("2.25")), Item("a", Decimal("-0.00"))]
@@ -37,7 +47,8 @@ def test_annotations_say_how_many_digits_a_decimal_has() -> None:
         str(schema_of(Item)) == "name string not null, price decimal(12,2) not null, rate decimal(4,3), "
         "qty bigint not null"
     )
-    assert str(schema_of(Model)) == "price decimal(12,2) not null"
+    assert str(schema_of(Offer)) == "price decimal(12,2), old decimal(4,3), note unknown"
+    assert str(schema_of(Model)) == "price decimal(12,2) not null, old decimal(12,3)"
 
 
 def test_operations_compute_with_the_digits_of_their_types() -> None:
@@ -126,6 +137,51 @@ def test_a_type_that_no_decimal_has_is_refused(name: str) -> None:
 def test_a_literal_of_too_many_digits_is_refused() -> None:
     with pytest.raises(tg.BuildError, match="no decimal of at most 38 digits"):
         tg.lit(Decimal("1e39"))
+
+
+@pytest.mark.parametrize("of", [lambda a, b: a + b, lambda a, b: a == b, lambda a, b: a / b])
+def test_a_column_of_unknown_type_beside_a_decimal_is_refused(of: Any) -> None:
+    offers = tg.Pipeline() | tg.Create([Offer(None, None)])
+    for one, two in (("note", "price"), ("price", "note")):
+        with pytest.raises(tg.TypeCheckError, match="the type of note is not known"):
+            offers | f"{one}" >> tg.Select(x=of(tg.col(one), tg.col(two)))
+
+
+@pytest.mark.parametrize("value", [0.5, Decimal("0.5")])
+def test_true_is_no_number(value: Any) -> None:
+    with pytest.raises(tg.BuildError, match="takes"):
+        items() | tg.Select(x=tg.fn.coalesce(tg.lit(value), True))
+    with pytest.raises(tg.BuildError, match="takes"):
+        items() | tg.Select(x=tg.lit(value) + tg.lit(True))
+
+
+def test_a_whole_literal_among_decimals_has_the_digits_of_an_integer() -> None:
+    columns = {
+        "a": tg.fn.coalesce("rate", 0),
+        "b": tg.fn.greatest("price", tg.lit(-(2**31))),
+        "c": tg.fn.least(2**31, tg.col("price")),
+        "d": tg.fn.when(tg.col("qty") > 1, tg.col("rate")).otherwise(1),
+        "e": tg.fn.coalesce("rate", tg.col("qty")),
+    }
+    assert str(schema_of((items() | tg.Select(**columns)).element_type)) == (
+        "a decimal(13,3) not null, b decimal(12,2) not null, c decimal(22,2) not null, d decimal(13,3), "
+        "e decimal(23,3) not null"
+    )
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "1.5", "100.00", "1E+2", "-0.00", "x"])
+def test_a_stored_literal_that_is_no_value_of_its_type_is_refused(value: str) -> None:
+    assert from_json({"value": "-1.50", "type": "decimal(4,2)"}) == Literal(Decimal("-1.50"), DecimalType(4, 2))
+    with pytest.raises(ValueError, match=r"is not a literal of type decimal\(4,2\)"):
+        from_json({"value": value, "type": "decimal(4,2)"})
+
+
+def test_stored_decimals_wider_than_those_of_sql_are_unknown() -> None:
+    stored = {"name": "wide", "type": "array<decimal(76,10)>"}
+    assert from_json(stored) == Column("wide", ArrayType(UNKNOWN))
+    assert TypeAdapter(ColumnType).validate_python("struct<`decimal(76,10)`:decimal(38,0)>") == type_named(
+        "struct<`decimal(76,10)`:decimal(38,0)>"
+    )
 
 
 def test_whole_quotients_of_decimals_are_refused() -> None:

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from tidegate.io.records.row_access import ColumnReader, NoRecord, UnknownField, as_mapping, union_of_names
 from tidegate.io.records.schema import arrow_type, class_fields
 from tidegate.io.records.types import kind_of
+from tidegate.sdk.data.columns import MAX_PRECISION
 from tidegate.sdk.errors import BuildError, WriteError, shorten
 from tidegate.sdk.time import Duration, Timestamp
 
@@ -176,7 +177,7 @@ def inferred_type(values: Sequence[Any], column: str, zone: ZoneInfo | None) -> 
     found = pa.array(values).type
     if _has_naive_times(found) and zone is None:
         raise NaiveTime(NAIVE)
-    return _in_utc(found)
+    return _settled(found)
 
 
 def column_converter(type: Any, zone: ZoneInfo | None) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
@@ -397,15 +398,17 @@ def _has_naive_times(type: Any) -> bool:
     return False
 
 
-def _in_utc(type: Any) -> Any:
-    """The type with UTC as the zone of its instants."""
+def _settled(type: Any) -> Any:
+    """The type with UTC as the zone of its instants, and decimals of all the digits that later ones may need."""
     import pyarrow as pa
 
     match kind_of(type):
+        case "decimal" if type.precision <= MAX_PRECISION and 0 <= type.scale <= MAX_PRECISION:
+            return pa.decimal128(MAX_PRECISION, type.scale)
         case "timestamp":
             return pa.timestamp("us", "UTC")
         case "list":
-            return pa.list_(_in_utc(type.value_type))
+            return pa.list_(_settled(type.value_type))
         case "struct":
-            return pa.struct([pa.field(field.name, _in_utc(field.type)) for field in type])
+            return pa.struct([pa.field(field.name, _settled(field.type)) for field in type])
     return type

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from tidegate.sdk.data.columns import PLAIN_DECIMAL
 from tidegate.sdk.data.schema import declared_decimal
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
@@ -168,7 +169,7 @@ def arrow_type(hint: Any, column: str, of: str) -> Any:
         datetime.date: pa.date32(),
         datetime.time: pa.time64("us"),
         datetime.timedelta: pa.duration("us"),
-        decimal.Decimal: pa.decimal128(38, 9),
+        decimal.Decimal: pa.decimal128(PLAIN_DECIMAL.precision, PLAIN_DECIMAL.scale),
     }
     if isinstance(hint, type) and hint in simple:
         return simple[hint]

@@ -34,7 +34,7 @@ class ColumnType:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            type_named, serialization=core_schema.plain_serializer_function_ser_schema(str)
+            stored_type, serialization=core_schema.plain_serializer_function_ser_schema(str)
         )
 
 
@@ -135,6 +135,9 @@ class Schema:
 MAX_PRECISION: Final = 38
 """The greatest number of digits of a decimal."""
 
+PLAIN_DECIMAL: Final = DecimalType(MAX_PRECISION, 18)
+"""The type of decimals of which nothing says how many digits they have."""
+
 BOOLEAN: Final = ScalarType("boolean")
 BIGINT: Final = ScalarType("bigint")
 DOUBLE: Final = ScalarType("double")
@@ -179,6 +182,19 @@ def type_named(name: str) -> ColumnType:
     if after or at < len(name.rstrip()):
         raise ValueError(f"{name!r} is not the type of a column")
     return type
+
+
+_DECIMAL: Final = re.compile(r"`(?:[^`]|``)*`|decimal\((\d+),(\d+)\)")
+
+
+def stored_type(name: str) -> ColumnType:
+    """The type of a name in a stored pipeline: as `type_named`, but decimals of files that SQL has not are unknown."""
+
+    def known(found: re.Match[str]) -> str:
+        fits = found[1] is None or (1 <= int(found[1]) <= MAX_PRECISION and int(found[2]) <= int(found[1]))
+        return found[0] if fits else str(UNKNOWN)
+
+    return type_named(_DECIMAL.sub(known, name) if isinstance(name, str) else name)
 
 
 def _type(tokens: Iterator[str]) -> tuple[ColumnType, str]:

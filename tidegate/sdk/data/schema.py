@@ -26,6 +26,7 @@ from tidegate.sdk.data.columns import (
     DOUBLE,
     INTERVAL,
     MAX_PRECISION,
+    PLAIN_DECIMAL,
     SCALARS,
     STRING,
     TIMESTAMP,
@@ -62,7 +63,7 @@ def schema_of(hint: Any) -> Schema | None:
     names = _field_names(cls)
     if names is None:
         return None
-    known = field_types(plain)
+    known = _with_notes(cls, field_types(plain))
     return Schema(tuple(Field(name, *column_of(known.get(name, Any))) for name in names))
 
 
@@ -101,7 +102,7 @@ def column_of(hint: Any) -> tuple[ColumnType, bool]:
             return DOUBLE, nullable
         if len(others) != 1:
             return UNKNOWN, True
-        declared = declared_decimal(plain)
+        declared = declared_decimal(hint)
         return (column_of(others[0])[0] if declared is None else declared), nullable
     if origin_of(plain) is Literal:
         kinds = {type(value) for value in get_args(plain)}
@@ -130,7 +131,7 @@ def declared_decimal(hint: Any) -> DecimalType | None:
             digits, places = getattr(each, "max_digits", None), getattr(each, "decimal_places", None)
             if isinstance(digits, int) and isinstance(places, int) and 0 <= places <= digits <= MAX_PRECISION:
                 return DecimalType(digits, places)
-    return None
+    return declared_decimal(get_args(hint)[0])
 
 
 @cache
@@ -151,7 +152,7 @@ def _scalars() -> dict[type, ColumnType]:
         datetime.date: DATE,
         datetime.timedelta: INTERVAL,
         Duration: INTERVAL,
-        Decimal: DecimalType(38, 18),
+        Decimal: PLAIN_DECIMAL,
     }
 
 
@@ -170,6 +171,15 @@ def _column_of_class(hint: Any, cls: Any, arguments: tuple[Any, ...]) -> ColumnT
     if len(items) == 1 and (issubclass(cls, (list, tuple, set, frozenset)) or cls in (Sequence, Iterable)):
         return ArrayType(*column_of(items[0]))
     return UNKNOWN
+
+
+def _with_notes(cls: Any, hints: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The hints of fields with what pydantic has taken from their defaults, such as `Field(None, max_digits=12, …)`."""
+    models = getattr(cls, "model_fields", None)
+    if not isinstance(models, Mapping):
+        return hints
+    notes = {name: tuple(getattr(field, "metadata", ())) for name, field in models.items()}
+    return {name: Annotated[hint, *notes[name]] if notes.get(name) else hint for name, hint in hints.items()}
 
 
 def _field_names(cls: Any) -> list[str] | None:

@@ -156,7 +156,7 @@ def refuse_window(trees: Iterable[Tree], why: str) -> None:
 
 def bound_alike(trees: Sequence[Tree], what: str) -> list[Tree]:
     """Bound trees, with implicit casts to one type. Raises TypeCheckError, naming `what`, if there is none."""
-    type = _common([tree.type for tree in trees])
+    type = _common(trees)
     if type is None:
         shown = " and ".join(f"{text(tree)} of type {tree.type}" for tree in trees)
         raise TypeCheckError(f"{what} have no common type: {shown}. Cast some of them")
@@ -208,7 +208,7 @@ def _case(branches: list[tuple[Tree, Tree]], otherwise: Tree, tree: Tree) -> Tre
             raise TypeCheckError(f"the condition {text(condition)} is of type {condition.type}, not boolean")
         conditions.append(fitted)
     values = [value for _, value in branches]
-    type = _common([*(value.type for value in values), otherwise.type])
+    type = _common([*values, otherwise])
     if type is None:
         kinds = ", ".join(dict.fromkeys(str(value.type) for value in (*values, otherwise)))
         raise TypeCheckError(f"the branches of {text(tree)} have no common type: they are {kinds}. Cast some of them")
@@ -336,7 +336,7 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
     parameters = _stretched(signature.parameters, len(arguments))
     if parameters is None:
         return None
-    variable = _common([argument.type for argument, each in zip(arguments, parameters) if each.type == "T"])
+    variable = _common([argument for argument, each in zip(arguments, parameters) if each.type == "T"])
     if variable is None or (not is_comparable(variable) and any(each.type == "T" for each in parameters)):
         return None
     decimals = [argument.type for argument, each in zip(arguments, parameters) if each.type == "decimal"]
@@ -353,7 +353,10 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
             case "T":
                 type = variable
             case "decimal":
-                type = (decimal if argument.type == VOID else as_decimal_type(argument.type)) or UNKNOWN
+                converted = decimal if argument.type == VOID else as_decimal_type(argument.type)
+                if converted is None:
+                    return None
+                type = converted
             case name:
                 type = SCALARS[name]
         if argument.type != type and (exactly or _fitted(argument, type) is None):
@@ -370,10 +373,15 @@ def _stretched(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter
     return parameters if len(parameters) == count else None
 
 
-def _common(types: Sequence[ColumnType]) -> ColumnType | None:
-    """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none."""
+def _common(trees: Sequence[Tree]) -> ColumnType | None:
+    """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none.
+
+    Beside decimals, a literal of 32 bits has the ten digits that Spark gives its type INT.
+    """
+    decimals = any(isinstance(tree.type, DecimalType) for tree in trees)
     found: ColumnType = VOID
-    for type in types:
+    for tree in trees:
+        type = _OF_INT if decimals and _is_int(tree) else tree.type
         one, two = as_decimal_type(found), as_decimal_type(type)
         if type in (found, VOID):
             continue
@@ -386,18 +394,28 @@ def _common(types: Sequence[ColumnType]) -> ColumnType | None:
     return found
 
 
+_OF_INT: Final = DecimalType(10, 0)
+
+
+def _is_int(tree: Tree) -> bool:
+    match tree:
+        case Literal(value=int(value)):
+            return tree.type == BIGINT and -(2**31) <= value < 2**31
+    return False
+
+
 def _fitted(tree: Tree, type: ColumnType) -> Tree | None:
     """The tree as a value of a type, by an implicit cast if needed; None if there is none."""
     if tree.type == type:
         return tree
     if tree.type == VOID:
         return Literal(None, type)
-    match tree, type:
-        case Literal(value=int() | Decimal() as number), DecimalType():
-            exact = Decimal(number).quantize(Decimal(1).scaleb(-type.scale), context=_WIDE)
-            if exact == number and exact.adjusted() < type.whole_digits:
-                return Literal(exact, type)
-        case Literal(value=int() | Decimal() as number), _ if type == DOUBLE:
+    match tree, type if tree.type.kind in ("bigint", "decimal") else UNKNOWN:  # True is an int, but no number of SQL
+        case Literal(value=int() | Decimal() as number), DecimalType() as to:
+            exact = Decimal(number).quantize(Decimal(1).scaleb(-to.scale), context=_WIDE)
+            if exact == number and exact.adjusted() < to.whole_digits:
+                return Literal(exact, to)
+        case Literal(value=int() | Decimal() as number), to if to == DOUBLE:
             return Literal(float(number), type)
     kinds = (tree.type.kind, type.kind)
     if kinds not in IMPLICIT and kinds != ("decimal", "decimal"):

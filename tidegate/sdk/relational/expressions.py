@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, TypeAlias
 
 from tidegate.sdk import moved
-from tidegate.sdk.data.columns import UNKNOWN, VOID, ColumnType, type_named
+from tidegate.sdk.data.columns import UNKNOWN, VOID, ColumnType, DecimalType, stored_type, type_named
 
 
 class _InJson:
@@ -223,7 +223,7 @@ def _typed(plain: Mapping[str, Any], *others: str) -> tuple[ColumnType, bool]:
         raise ValueError("this is not an expression")
     if type(input) is not int or input not in (0, 1):
         raise ValueError("this is not an expression")
-    return (type_named(str(plain["type"])) if "type" in plain else UNKNOWN), nullable
+    return (stored_type(str(plain["type"])) if "type" in plain else UNKNOWN), nullable
 
 
 def _plain(value: Any) -> Any:
@@ -257,9 +257,18 @@ def _of_plain(value: Any, type: ColumnType) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ValueError(f"{value!r} is not a literal of type {type}")
     try:
-        return value if read is None else read(value)
+        found = value if read is None else read(value)
     except ArithmeticError:
         raise ValueError(f"{value!r} is not a literal of type {type}") from None
+    if isinstance(type, DecimalType) and not _is_of(found, type):
+        raise ValueError(f"{value!r} is not a literal of type {type}")
+    return found
+
+
+def _is_of(value: Any, type: DecimalType) -> bool:
+    """Whether a Decimal is a value of the type: zero has no sign, and there are as many digits as the scale says."""
+    negative, digits, exponent = value.as_tuple()
+    return exponent == -type.scale and len(digits) <= type.precision and not (negative and not value)
 
 
 _READERS: Final[dict[str, tuple[Any, Callable[[Any], Any] | None]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -34,6 +34,7 @@ class Scope:
     used: set[str]
     plan_scalar: Callable[[Any, Scope], Scalar]
     user_function: Callable[[Scope, Any, str, tuple[Tree, ...]], Tree]
+    user_functions: Collection[str] = ()
     outer: Scope | None = None
     scalars: list[Scalar] = field(default_factory=list)
 
@@ -89,6 +90,10 @@ class Scope:
             except BuildError as error:
                 raise self.source.refusal(_in_sql(str(error)), node) from None
         return self.user_function(self, node, name, arguments)
+
+    def has_function(self, name: str) -> bool:
+        """Whether the author gives a function of this name."""
+        return name.lower() in self.user_functions
 
     def type_of(self, tree: Tree) -> ColumnType:
         """The type of a tree's value."""

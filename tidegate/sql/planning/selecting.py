@@ -68,6 +68,7 @@ def body_of(node: Any, context: Context, outer: Scope | None) -> Body:
         context.used,
         lambda query, within: context.planner.scalar(query, context, within),
         user_function,
+        context.user_functions,
         outer,
     )
     body = Body(node, context, scope, sources)

@@ -110,7 +110,10 @@ def _replace(node: Any, names: Names) -> Tree:
 
 @reads("SplitPart", args="this delimiter part_index")
 def _split_part(node: Any, names: Names) -> Tree:
-    return call("split_part", *[tree_of(node.args[name], names) for name in ("this", "delimiter", "part_index")])
+    parts = [node.args.get(name) for name in ("this", "delimiter", "part_index")]
+    if None in parts:
+        raise names.source.refusal("SPLIT_PART takes a string, a separator and a number", node)
+    return call("split_part", *[tree_of(each, names) for each in parts])
 
 
 @reads("RegexpExtract", args="this expression position")
@@ -128,7 +131,7 @@ def _regexp_extract(node: Any, names: Names) -> Tree:
 def _anonymous(node: Any, names: Names) -> Tree:
     arguments = tuple(tree_of(each, names) for each in node.expressions)
     name = str(node.this)
-    if name.upper() == "DATE_FORMAT":  # of which sqlglot knows only in some dialects
+    if name.upper() == "DATE_FORMAT" and not names.has_function(name):  # of which sqlglot knows only in some dialects
         return call("date_format", *arguments)
     return names.call(node, name, arguments)
 

@@ -28,6 +28,9 @@ class Names(Protocol):
     def call(self, node: Any, name: str, arguments: tuple[Tree, ...]) -> Tree:
         """The value of a function that SQL doesn't define."""
 
+    def has_function(self, name: str) -> bool:
+        """Whether the author gives a function of this name."""
+
     def type_of(self, tree: Tree) -> ColumnType:
         """The type of a tree's value."""
 

@@ -136,10 +136,10 @@ def _out_of_years(value: object) -> NoReturn:
 
 _TIMESTAMP = re.compile(
     r"([+-]?[0-9]{4,6})(?:-([0-9]{1,2})(?:-([0-9]{1,2})"
-    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?\s*(\S.*)?)?)?)?)?)?"
+    r"(?:[ T]([0-9]{1,2})(?::([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?[\x00-\x20]*([^\x00-\x20].*)?)?)?)?)?)?"
 )
 _ZONE = re.compile(
-    r"Z|GMT0|(?:UTC|GMT|UT)?(?:([+-])(?:([0-9]{1,2})(?::([0-9]{1,2}))?|([0-9]{2}):?([0-9]{2})(?::?([0-9]{2}))?))?"
+    r"Z|GMT0|(?:UTC|GMT|UT)?(?:([+-])(?:([0-9]{1,2})(?::([0-9]{1,2}))?|([0-9]{2})(:?)([0-9]{2})(?:\5([0-9]{2}))?))?"
 )
 
 
@@ -154,7 +154,7 @@ def string_to_timestamp(s: str) -> datetime.datetime:
     if found is None or zone is None:
         _invalid(s, "timestamp", ": write it as 2024-02-29 12:30:59.5+01:00, with UTC or an offset as its zone")
     year, month, day, hour, minute, second = (int(found[k] or (k < 4)) for k in range(1, 7))
-    sign, hours, minutes, hours_of_two, minutes_of_two, seconds = zone.groups()
+    sign, hours, minutes, hours_of_two, _, minutes_of_two, seconds = zone.groups()
     offset = 3600 * int(hours or hours_of_two or 0) + 60 * int(minutes or minutes_of_two or 0) + int(seconds or 0)
     if not 1 <= year <= 9999:
         _out_of_years(s)
