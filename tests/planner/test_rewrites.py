@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.planner.relational.lower import lower
 from tidegate.runners.planner.relational.rewrites import REWRITES, rewritten
-from tidegate.sdk.portable.model import Relate
+from tidegate.sdk.portable.model import CombinePerKey, Relate
 from tidegate.sdk.relational.relations import Rank
 from tidegate.sql.planning.ranking import EVERY
 
@@ -34,6 +36,10 @@ LIMITED = {
     f"SELECT item FROM ({NUMBERED}) WHERE 10 / size > 3 AND n BETWEEN 2 AND 4": EVERY,
     f"SELECT item, m FROM (SELECT n AS m, item FROM ({NUMBERED}) WHERE price IS NOT NULL) WHERE m < 4": 3,
     f"SELECT item FROM ({NUMBERED}) WHERE n <= 0": 0,
+    f"SELECT item FROM ({NUMBERED}) WHERE n <= 2 AND n <= 5": 2,
+    f"SELECT item FROM ({NUMBERED}) WHERE n = 3 AND n BETWEEN 1 AND 7": 3,
+    f"SELECT item FROM (SELECT * FROM ({NUMBERED}) WHERE n <= 2) WHERE n <= 5": 2,
+    f"SELECT item FROM (SELECT item, n AS a, n AS b FROM ({NUMBERED})) WHERE a <= 2 AND b <= 5": 2,
     f"SELECT item FROM ({NUMBERED}) WHERE n <= 2 OR size = 1": EVERY,
     f"SELECT item FROM ({NUMBERED}) WHERE n >= 2": EVERY,
     f"SELECT item FROM (SELECT item, n + 1 AS n FROM ({NUMBERED})) WHERE n <= 2": EVERY,
@@ -58,6 +64,15 @@ def test_a_rank_keeps_no_more_elements_than_a_filter_lets_through(query: str) ->
     made = rewritten(rows.pipeline.sealed(values=True), frozenset())
     ranks = [node.relation for node in made.nodes if isinstance(node, Relate) and isinstance(node.relation, Rank)]
     assert [rank.limit for rank in ranks] == [LIMITED[query]]
+
+
+def test_a_rank_reads_the_state_of_earlier_versions() -> None:
+    rows = tg.Pipeline() | tg.Create(BIDS) | tg.Sql(f"SELECT item FROM ({NUMBERED}) WHERE n <= 2")
+    lowered = lower(rewritten(rows.pipeline.sealed(values=True), frozenset()))
+    (fn,) = [pickle.loads(node.fn.code.data) for node in lowered.nodes if isinstance(node, CombinePerKey)]
+    saved = [((1, 5), "a", 1, Bid("a", 5, 1)), ((1, 3), "a", 0, Bid("a", 3, 0))]
+    added = fn.add_input(fn.create_accumulator(), Bid("a", 4, 2))
+    assert fn.extract_output(fn.merge_accumulators([saved, added])) == [Bid("a", 5, 1), Bid("a", 4, 2)]
 
 
 def test_a_rank_that_is_read_elsewhere_keeps_all_elements() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -20,14 +21,23 @@ from tests.support.streaming.coordinator_harness import (
     make_job,
     messages_sent,
 )
+from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.checkpoint.job_record import record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError
 from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, reads, resumed
+from tidegate.runners.streaming.checkpoint.recovery import (
+    Resume,
+    ResumeError,
+    check_names,
+    check_steps,
+    reads,
+    resumed,
+)
 from tidegate.runners.streaming.coordinator.phases import _summary
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.model.step_state import step_facts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, SplitProgress
@@ -124,6 +134,45 @@ def test_a_changed_type_of_state_is_refused_and_both_types_are_named() -> None:
     saved = manifest_of(make_job(stateful(Count())))
     with pytest.raises(ResumeError, match=r"'count'.*seen: value.*now.*seen: bag"):
         resumed(make_job(stateful(CountOther())), saved, "checkpoint 1")
+
+
+class Word(NamedTuple):
+    word: str
+    n: int
+
+
+def best(limit: int, of: str = "MAX(n)") -> Callable[[tg.Pipeline], Any]:
+    def write(p: tg.Pipeline) -> None:
+        words = p | "words" >> tg.Create([Word("a", 1)])
+        ranks = "SELECT *, ROW_NUMBER() OVER (PARTITION BY word ORDER BY n) AS k FROM words"
+        found = {"words": words} | "best" >> tg.Sql(f"SELECT word, n FROM ({ranks}) WHERE k <= {limit}")
+        most = {"words": words} | "most" >> tg.Sql(f"SELECT word, {of} AS most FROM words GROUP BY word")
+        (found, most) | tg.Flatten() | tg.Map(print)
+
+    return write
+
+
+def saved_by(plan: Plan) -> Manifest:
+    return replace(manifest_of(make_job(stateful(Count()))), steps=step_facts(plan))
+
+
+def test_state_of_a_query_that_computes_something_else_is_refused() -> None:
+    saved = saved_by(make_job(best(2)).plan)
+    check_steps(make_job(best(2)).plan, saved, "checkpoint 1", allow_dropped=False)
+    with pytest.raises(ResumeError, match=r"FirstFn\(n bigint.*; limit 2\).*now.*; limit 5\)"):
+        check_steps(make_job(best(5)).plan, saved, "checkpoint 1", allow_dropped=False)
+    with pytest.raises(ResumeError, match=r"AggregateFn\(max\(n bigint\)\).*now.*sum\(n bigint\)"):
+        check_steps(make_job(best(2, "SUM(n)")).plan, saved, "checkpoint 1", allow_dropped=False)
+
+
+def test_state_that_was_saved_without_what_a_query_computes_fits_queries_of_its_kind() -> None:
+    saved = saved_by(make_job(best(2)).plan)
+    bare = tuple(replace(each, state=re.sub(r"Fn\(.*\) by", "Fn by", each.state)) for each in saved.steps)
+    assert sum("of FirstFn by" in each.state or "of AggregateFn by" in each.state for each in bare) >= 2
+    check_steps(make_job(best(5, "SUM(n)")).plan, replace(saved, steps=bare), "checkpoint 1", allow_dropped=False)
+    exchanged = tuple(replace(each, state=each.state.replace("FirstFn", "AggregateFn")) for each in bare)
+    with pytest.raises(ResumeError, match="of AggregateFn by"):
+        check_steps(make_job(best(2)).plan, replace(saved, steps=exchanged), "checkpoint 1", allow_dropped=False)
 
 
 def test_state_that_no_step_claims_is_refused_unless_it_may_be_dropped() -> None:

@@ -117,6 +117,7 @@ class _Lowered:
         bare = len(trees) == 1
         arguments = RowCode(trees, access, single=bare, checked=checked)
         shown = ", ".join(map(text, calls))
+        name = f"AggregateFn({', '.join(map(_with_types, calls))})"
         late = node.late_tag
         if late is None:
             fn = (
@@ -125,11 +126,11 @@ class _Lowered:
                 else _made(shown, computed, arguments)
             )
             used = self._par_do("Key", used, fn, "map", [*keys, *arguments.trees])
-            combiner = _sealed("AggregateFn", AggregateFn(calls, bare))
+            combiner = _sealed(name, AggregateFn(calls, bare))
         else:
             if keys:
                 used = self._par_do("Key", used, _made("key", keyed, keys, access, None, None, checked), "map", keys)
-            combiner = _sealed("AggregateFn", AggregateElements(calls, arguments))
+            combiner = _sealed(name, AggregateElements(calls, arguments))
         grouped = self._combine("Combine", used, combiner, keyed=bool(keys), late=late, default=not keys)
         names = tuple(each.name for each in aggregate.columns)
         fn = _made(", ".join((*key_names, *names)), group_row, keys, key_names, outputs, names)
@@ -147,8 +148,9 @@ class _Lowered:
         assert schema is not None
         if per:
             used = self._par_do("Key", used, _made("key", keyed, per, access), "map", per)
-        first = FirstFn(Ordered((*order, *_ties(order, per, schema)), access, limit))
-        found = self._combine("First", used, _sealed("FirstFn", first), keyed=bool(per))
+        first = FirstFn(Ordered((*order, *_ties(order, schema)), access, limit))
+        name = f"FirstFn({_by(first.ordered.order)}; limit {limit})"
+        found = self._combine("First", used, _sealed(name, first), keyed=bool(per))
         if number is None:
             rows = _made("elements", first_elements, bool(per), offset)
         else:
@@ -331,12 +333,34 @@ def _made(name: str, make: Any, *parts: Any) -> UserFn:
     return _sealed(name, FromParts(make, *parts))
 
 
+# -- names of combiners: what they combine belongs to them, since state of other values would be misread
+
+
+def _with_types(call: Call) -> str:
+    """An aggregate with the types of its arguments: `sum(price double)`."""
+    return f"{call.operation}({', '.join(f'{text(each)} {each.type}' for each in call.arguments)})"
+
+
+def _by(order: Iterable[Order]) -> str:
+    """An order with the types of its values: `price double descending, item string not null`."""
+    return ", ".join(
+        f"{text(each.tree)} {each.tree.type}"
+        + ("" if each.tree.nullable else " not null")
+        + (" descending" if each.descending else "")
+        + (" nulls first" if each.nulls_first else "")
+        for each in order
+    )
+
+
 # -- trees
 
 
-def _ties(order: Iterable[Order], per: Iterable[Tree], schema: Schema) -> Iterable[Order]:
-    """The order by all columns that the given one leaves open; elements that are ordered have the same keys."""
-    given = {tree.name for tree in (*(each.tree for each in order), *per) if isinstance(tree, Column)}
+def _ties(order: Iterable[Order], schema: Schema) -> Iterable[Order]:
+    """The order by all columns that the given one leaves open.
+
+    Elements of a group have the same keys, which stay in the order nonetheless: saved state has values for them.
+    """
+    given = {each.tree.name for each in order if isinstance(each.tree, Column)}
     for each in schema.fields:
         if each.name not in given and is_comparable(each.type):
             yield Order(Column(each.name, each.type, each.nullable))

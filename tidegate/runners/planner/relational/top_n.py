@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from tidegate.sdk.portable.model import Pipeline, Relate, side_inputs
@@ -21,11 +21,12 @@ def limit_ranks(pipeline: Pipeline, results: frozenset[str]) -> Pipeline:
     readers = Counter(results)
     for node in pipeline.nodes:
         readers.update((*node.inputs, *(ref.collection for ref in side_inputs(node))))
-    limits: dict[str, int] = {}
+    found: list[tuple[str, int]] = []
     for node in pipeline.nodes:
         match node:
             case Relate(relation=Compute(where=where)) if where is not None:
-                limits.update(_limits(pipeline, node.inputs[0], dict(_bounds(where)), readers))
+                found += _limits(pipeline, node.inputs[0], _least(_bounds(where)), readers)
+    limits = _least(found)
     if not limits:
         return pipeline
     nodes = [
@@ -49,7 +50,7 @@ def _limits(pipeline: Pipeline, used: str, bounds: dict[str, int], readers: Coun
                     return
                 if columns is not None:
                     copies = [(each.tree.name, each.name) for each in columns if isinstance(each.tree, Column)]
-                    bounds = {name: bounds[copy] for name, copy in copies if copy in bounds}
+                    bounds = _least((name, bounds[copy]) for name, copy in copies if copy in bounds)
                 used = inner
             case _:
                 return
@@ -69,6 +70,14 @@ def _bounds(condition: Tree) -> Iterator[tuple[str, int]]:
                 yield name, max(most, 0)
             case Call(operation="greater", arguments=(Literal(value=int(end)), Column(name=name))):
                 yield name, max(end - 1, 0)
+
+
+def _least(limits: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """The least of the limits that each name has."""
+    found: dict[str, int] = {}
+    for name, limit in limits:
+        found[name] = min(limit, found.get(name, limit))
+    return found
 
 
 def _parts(condition: Tree) -> Iterator[Tree]:

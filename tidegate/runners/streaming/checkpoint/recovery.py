@@ -16,6 +16,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import (
     StepFacts,
     has_checkpointed_state,
+    has_same_state,
     numbered,
     reads_splits,
     step_facts,
@@ -131,7 +132,7 @@ def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: b
         step = current.get(saved.name)
         if step is None:
             unclaimed.append(f"{saved.name!r} ({_describe(saved)})")
-        elif (step.kind, step.role, step.state) != (saved.kind, saved.role, saved.state):
+        elif not has_same_state(step, saved):
             raise ResumeError(
                 f"the state of {saved.name!r} in {origin} is {_describe(saved)}, and the step is now "
                 f"{_describe(step)}: give the step another name to begin with no state there"

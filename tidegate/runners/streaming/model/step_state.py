@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -12,6 +13,8 @@ from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Iterate, Node
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
+_COMBINED: Final = re.compile(r" of (AggregateFn|FirstFn)\(.*\) by ", re.DOTALL)
+"""What a relational step combines, within the description of its state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,15 @@ def step_facts(plan: Plan) -> tuple[StepFacts, ...]:
 def has_checkpointed_state(facts: StepFacts) -> bool:
     """Return whether a checkpoint holds anything of the step."""
     return facts.role in _LIVE
+
+
+def has_same_state(step: StepFacts, saved: StepFacts) -> bool:
+    """Return whether a step can read the state that was saved.
+
+    Combiners of relational steps were saved without what they combine, so that any fits which has the name.
+    """
+    fitting = (step.state, _COMBINED.sub(r" of \1 by ", step.state))
+    return (step.kind, step.role) == (saved.kind, saved.role) and saved.state in fitting
 
 
 def numbered(step: Step) -> bool:
