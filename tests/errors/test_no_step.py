@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -137,3 +138,15 @@ def test_a_misspelt_method_has_one_suggestion_in_its_message() -> None:
     with pytest.raises(AttributeError) as caught:  # a notebook shows the exception's own text
         getattr(tg.Pipeline() | tg.Create([1]), "colect")  # noqa: B009
     assert f"AttributeError: {caught.value}" == message
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [lambda: tg.Row(a=1).b, lambda: tg.Mapp, lambda: (tg.Pipeline() | tg.Create([1])).mapp],  # type: ignore[attr-defined]
+)
+def test_an_error_about_a_misspelt_name_can_be_sent_to_another_process(missing: Callable[[], Any]) -> None:
+    with pytest.raises(AttributeError) as caught:
+        missing()
+    sent = pickle.loads(pickle.dumps(caught.value))
+    assert type(sent) is AttributeError
+    assert str(sent) == str(caught.value)

@@ -30,6 +30,10 @@ class MissingAttribute(AttributeError):
 
         return traceback_lines(self)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Become a plain AttributeError: pickle can't find this class under its name."""
+        return AttributeError, self.args
+
 
 MissingAttribute.__module__, MissingAttribute.__name__ = "builtins", "AttributeError"
 MissingAttribute.__qualname__ = "AttributeError"
