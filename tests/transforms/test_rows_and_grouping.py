@@ -6,6 +6,7 @@ import copy
 import pickle
 import re
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.support.run_and_collect import collect
 from tidegate.sdk.data.keys import key_bytes
+from tidegate.sdk.relational.python.values import field_of
+from tidegate.transforms.rows.fields import FieldGetter
 
 
 class Sale(NamedTuple):
@@ -212,6 +215,46 @@ def test_names_are_items_of_dicts(declared: Any) -> None:
     assert (rows | tg.Select("n", "items")).collect() == [tg.Row(n=1, items="a"), tg.Row(n=2, items="a")]
     with pytest.raises(tg.UserCodeError, match="no item 'm'; there are items, n"):
         (rows | tg.GroupBy("m")).collect()
+
+
+def test_a_missing_item_is_not_inserted() -> None:
+    counts = defaultdict(int, a=1)
+    for read in (FieldGetter("b"), lambda element: field_of(element, "b")):
+        with pytest.raises(KeyError, match="b"):
+            read(counts)
+    assert counts == {"a": 1}
+
+
+class Basket(dict[str, int]):
+    @property
+    def total(self) -> int:
+        return sum(self.values())
+
+
+@dataclass(frozen=True)
+class Tagged(Mapping[str, str]):
+    """Its fields are attributes, and its items are something else."""
+
+    user: str
+
+    def __getitem__(self, key: str) -> str:
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_mappings_have_attributes_of_their_own(declared: bool) -> None:
+    def selected(element: Any, *fields: Any) -> list[Any]:
+        made = tg.Pipeline() | tg.Create([element]).with_output_types(type(element) if declared else Any)
+        return (made | tg.Select(*fields)).collect()
+
+    assert selected(Basket(a=1, b=2), "a", "total") == [tg.Row(a=1, total=3)]
+    assert selected(Tagged("ann"), "user") == selected(Tagged("ann"), tg.col("user")) == [tg.Row(user="ann")]
 
 
 def test_the_error_of_a_missing_attribute_names_the_step_and_the_element() -> None:

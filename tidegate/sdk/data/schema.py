@@ -78,13 +78,11 @@ def access_of(hint: Any) -> Access:
     if plain is Any or is_union(plain):
         return "either"
     cls, _ = class_of(plain)
-    if isinstance(cls, type) and issubclass(cls, Mapping):
-        return "item"
-    return (
-        "attribute"
-        if isinstance(cls, type) and (_field_names(cls) is not None or hasattr(cls, "_fields"))
-        else "either"
-    )
+    if not isinstance(cls, type):
+        return "either"
+    if not is_typed_dict(cls) and (_field_names(cls) is not None or hasattr(cls, "_fields")):
+        return "attribute"
+    return "item" if issubclass(cls, Mapping) else "either"
 
 
 def column_of(hint: Any) -> tuple[ColumnType, bool]:

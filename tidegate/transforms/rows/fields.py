@@ -79,19 +79,23 @@ def values_function(expressions: Iterable[Expression], access: Access) -> Callab
 
 
 class FieldGetter:
-    """A function that returns a field of an element: an item of a mapping, else an attribute."""
+    """A function that returns a field of an element: an item of a mapping, else an attribute.
+
+    Dataclasses have attributes even if they are mappings, and other mappings those that no dict has.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._of_attribute = attrgetter(name)
 
     def __call__(self, element: Any) -> Any:
-        if not isinstance(element, Mapping):
+        if not isinstance(element, Mapping) or hasattr(type(element), "__dataclass_fields__"):
             return self._of_attribute(element)
-        try:
+        if self.name in element:  # a defaultdict would insert another one
             return element[self.name]
-        except KeyError:
-            raise KeyError(f"no item {self.name!r}; there are {', '.join(map(str, element)) or 'none'}") from None
+        if hasattr(type(element), self.name) and not hasattr(dict, self.name):
+            return self._of_attribute(element)
+        raise KeyError(f"no item {self.name!r}; there are {', '.join(map(str, element)) or 'none'}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FieldGetter, (self.name,)

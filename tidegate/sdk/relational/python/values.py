@@ -114,10 +114,17 @@ def as_interval(value: Any, name: str) -> datetime.timedelta:
 
 
 def field_of(element: Any, name: str) -> Any:
-    """A field of an element whose type is not known: an item of a mapping, else an attribute."""
-    if isinstance(element, Mapping):
+    """A field of an element whose type is not known: an item of a mapping, else an attribute.
+
+    Dataclasses have attributes even if they are mappings, and other mappings those that no dict has.
+    """
+    if not isinstance(element, Mapping) or hasattr(type(element), "__dataclass_fields__"):
+        return getattr(element, name)
+    if name in element:  # a defaultdict would insert another one
         return element[name]
-    return getattr(element, name)
+    if hasattr(type(element), name) and not hasattr(dict, name):
+        return getattr(element, name)
+    raise KeyError(name)
 
 
 def fits_bigint(first: str, again: str) -> str:
