@@ -41,20 +41,20 @@ class NexmarkSource(Source[Any]):
 
     def splits(self, desired: int) -> list[Split]:
         if not self.bounded:
-            return [Split(f"{first}/{desired}", None, [first, None, desired]) for first in range(desired)]
+            return [Split(f"{first}/{desired}", None, [first, None, desired, None]) for first in range(desired)]
         assert self.stop is not None, "a bounded table has an end"
         rows = count(self.kind, self.stop)
         size = max(LEAST_SPLIT, -(-rows // desired))
-        return [Split(f"{at}", None, [at, min(at + size, rows), 1]) for at in range(0, max(rows, 1), size)]
+        return [Split(f"{at}", None, [at, min(at + size, rows), 1, None]) for at in range(0, max(rows, 1), size)]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         return _Reader(self, split, position)
 
     def split_again(self, split: Split, position: Position, desired: int) -> list[Split]:
-        first, stop, step = split.payload
-        at = first if position is None else position[0]
+        first, stop, step, began = split.payload
+        at, began = (first, began) if position is None else position
         return [
-            Split(f"{split.id} from {at}, {each}/{desired}", None, [at + each * step, stop, step * desired])
+            Split(f"{split.id} from {at}, {each}/{desired}", None, [at + each * step, stop, step * desired, began])
             for each in range(desired)
         ]
 
@@ -63,9 +63,9 @@ class _Reader(Reader[Any]):
     """The position is the next index among the events of the kind, and when the schedule began (µs, or None)."""
 
     def __init__(self, source: NexmarkSource, split: Split, position: Position) -> None:
-        first, stop, self._step = split.payload
+        first, stop, self._step, began = split.payload
         self._source = source
-        self._index, self._began = (first, None) if position is None else position
+        self._index, self._began = (first, began) if position is None else position
         ends = [
             each
             for each in (stop, None if source.stop is None else count(source.kind, source.stop))

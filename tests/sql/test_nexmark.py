@@ -83,8 +83,16 @@ def test_the_same_events_are_read_however_they_are_divided() -> None:
     assert len(values) == len(set(values)) == count(Bid, 5_000) // 2
 
 
+def test_a_schedule_goes_on_when_a_split_is_divided() -> None:
+    stream = NexmarkSource(Bid, EVENTS, None, bounded=False, rate=1_000)
+    (split,) = stream.splits(1)
+    parts = stream.split_again(split, [7, 5_000_000], 2)
+    assert [stream.reader(part).position() for part in parts] == [[7, 5_000_000], [8, 5_000_000]]
+    assert [part.payload[3] for part in stream.split_again(parts[0], None, 2)] == [5_000_000] * 2
+
+
 def test_no_event_is_behind_the_watermark() -> None:
-    reader = NexmarkSource(Bid, EVENTS, 5_000, bounded=False).reader(Split("all", None, [0, None, 1]))
+    reader = NexmarkSource(Bid, EVENTS, 5_000, bounded=False).reader(Split("all", None, [0, None, 1, None]))
     watermark, out_of_order, end = 0, 0, False
     while not end:
         batch = reader.read(37)
@@ -121,9 +129,12 @@ def test_queries_over_tables_have_the_answers_of_duckdb_on_the_streaming_runner(
 
 @pytest.mark.xdist_group("spark")
 def test_queries_over_tables_have_the_answers_of_duckdb_on_spark(
-    recorded: dict[int, list[Any]], request: pytest.FixtureRequest, spark_session: Any
+    recorded: dict[int, list[Any]], request: pytest.FixtureRequest
 ) -> None:
-    numbers = list(QUERIES) if request.config.getoption("--nexmark") == "all" else [14]
+    if request.config.getoption("--nexmark") != "all":
+        pytest.skip("--nexmark all asks Spark, which takes a minute")
+    request.getfixturevalue("spark_session")
+    numbers = list(QUERIES)
     assert_recorded(answers("spark", numbers), numbers, recorded)
 
 

@@ -28,7 +28,7 @@ REFUSED = {
     "SELECT id FROM orders UNION SELECT name FROM users": "type bigint in one query, and of type string in the other",
     "SELECT id FROM orders UNION SELECT name, city FROM users": "one query has 1 columns, and the other 2",
     "SELECT id FROM orders EXCEPT ALL SELECT id FROM orders": "EXCEPT ALL is not supported",
-    "SELECT RANK() OVER (ORDER BY id) AS r FROM orders": r"an OVER clause is supported as ROW_NUMBER\(\)",
+    "SELECT RANK() OVER (ORDER BY id) AS r FROM orders": r"of OVER clauses, only ROW_NUMBER\(\) OVER",
     "SELECT ROW_NUMBER() OVER (PARTITION BY user) AS r FROM orders": "needs an ORDER BY",
     "SELECT TRY_CAST(user AS BIGINT) AS n FROM orders": "a value that can't be cast is an error",
     "SELECT CAST(user AS INT) AS n FROM orders": "the type INT is not supported: write BIGINT",

@@ -51,10 +51,7 @@ def tree_of(node: Any, names: Names) -> Tree:
 def _advice(node: Any) -> str:
     match type(node).__name__:
         case "Window":
-            return (
-                ": an OVER clause is supported as ROW_NUMBER() OVER (…) AS n in a subquery whose outer query has the "
-                "condition n <= k, or n = 1"
-            )
+            return ": of OVER clauses, only ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) is supported"
         case "TryCast":
             return ": a value that can't be cast is an error, so write CAST, inside CASE WHEN … THEN if need be"
         case "Star":
