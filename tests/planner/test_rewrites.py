@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.planner import Traits, plan
 from tidegate.runners.planner.relational.lower import lower
 from tidegate.runners.planner.relational.rewrites import REWRITES, rewritten
 from tidegate.sdk.portable.model import CombinePerKey, Relate
-from tidegate.sdk.relational.relations import Rank
-from tidegate.sql.planning.ranking import EVERY
+from tidegate.sdk.relational.relations import EVERY, Rank
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,19 @@ def test_a_rank_reads_the_state_of_earlier_versions() -> None:
     saved = [((1, 5), "a", 1, Bid("a", 5, 1)), ((1, 3), "a", 0, Bid("a", 3, 0))]
     added = fn.add_input(fn.create_accumulator(), Bid("a", 4, 2))
     assert fn.extract_output(fn.merge_accumulators([saved, added])) == [Bid("a", 5, 1), Bid("a", 4, 2)]
+
+
+def test_explain_shows_the_limits_that_were_found_and_no_constants_of_lowering() -> None:
+    def explained(query: str) -> str:
+        rows = tg.Pipeline() | tg.Create(BIDS) | tg.Sql(query)
+        made = plan(rows.pipeline.sealed(values=True), Traits(parallel=False, drops_unread=False))
+        return "\n".join(each.reason for each in made.decisions)
+
+    assert "First 2 by price descending" in explained(f"SELECT item FROM ({NUMBERED}) WHERE n <= 2")
+    assert "Numbered by price descending" in explained(f"SELECT item FROM ({NUMBERED}) WHERE n >= 2")
+    crossed = explained("SELECT a.item FROM pcoll AS a CROSS JOIN pcoll AS b")
+    assert "Inner join of all pairs" in crossed
+    assert "0 == 0" not in crossed
 
 
 def test_a_rank_that_is_read_elsewhere_keeps_all_elements() -> None:

@@ -24,8 +24,8 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
-    relations = tuple(_relations(live))
-    live = with_inputs_of_steps(_lowered(unrolled(live), results))
+    live, relations = _lowered(unrolled(live), results)
+    live = with_inputs_of_steps(live)
     made = cut(live, traits, dropped, results)
     return replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
 
@@ -37,13 +37,15 @@ def _relations(pipeline: Pipeline) -> Iterator[Decision]:
             yield Decision(node.label, RELATION, described(node.relation, pipeline.collection(node.output()).schema))
 
 
-def _lowered(pipeline: Pipeline, results: frozenset[str]) -> Pipeline:
+def _lowered(pipeline: Pipeline, results: frozenset[str]) -> tuple[Pipeline, tuple[Decision, ...]]:
+    """The pipeline without relational steps, and what these compute after all rewrites."""
     if not any(isinstance(node, Relate) for node in pipeline.nodes):
-        return pipeline
+        return pipeline, ()
     from tidegate.runners.planner.relational.lower import lower  # half the import time of the planner
     from tidegate.runners.planner.relational.rewrites import rewritten
 
-    return lower(rewritten(pipeline, results))
+    pipeline = rewritten(pipeline, results)
+    return lower(pipeline), tuple(_relations(pipeline))
 
 
 def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:

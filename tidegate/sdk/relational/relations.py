@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.sdk.data.columns import Schema
+from tidegate.sdk.relational.expressions import Literal as Constant
 from tidegate.sdk.relational.expressions import Tree, text
+
+EVERY: Final = 2**63 - 1
+"""The limit of a rank that keeps all elements."""
 
 JoinKind: TypeAlias = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -125,16 +129,19 @@ def shown(relation: Relation) -> str:
         case Compute(columns=None, where=where):
             return "" if where is None else f"where {text(where)}"
         case Compute(columns=columns, where=where):
-            return ("" if where is None else f"where {text(where)}: ") + _listed(columns or ())
+            return ("" if where is None else f"where {text(where)}: ") + (_listed(columns or ()) or "no columns")
         case Aggregate(keys=keys, columns=columns):
             return f"{_listed(columns)} by {_listed(keys)}" if keys else _listed(columns)
         case Join(join=kind, keys=pairs, where=where, within=within):
             equal = " & ".join(f"{text(left)} == {text(right)}" for left, right in pairs)
             near = "" if within is None else f", within {within[0] / 1e6:g} to {within[1] / 1e6:g} s"
+            if all(isinstance(key, Constant) for pair in pairs for key in pair):
+                return f"{kind} join of all pairs" + ("" if where is None else f" on {text(where)}") + near
             return f"{kind} join on {equal}" + ("" if where is None else f" & {text(where)}") + near
         case Rank(order=order, limit=limit, per=per):
             groups = f" per {', '.join(map(text, per))}" if per else ""
-            return f"first {limit} by {_ordered(order)}{groups}"
+            kept = "numbered" if limit == EVERY else f"first {limit}"
+            return f"{kept} by {_ordered(order)}{groups}"
         case SortLimit(order=order, limit=limit, offset=offset):
             return (
                 f"by {_ordered(order)}"
@@ -156,7 +163,7 @@ def described(relation: Relation, schema: Schema | None) -> str:
             what = f"Sort {shown(relation)}"
         case Join() | Rank():
             what = shown(relation)[:1].upper() + shown(relation)[1:]
-    return what if schema is None else f"{what} → {schema}"
+    return f"{what} → {schema}" if schema is not None and schema.fields else what
 
 
 def _listed(columns: Iterable[Named]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from tidegate.sdk.primitives.relate import Relate
 from tidegate.sdk.relational.expressions import Column, Tree
-from tidegate.sdk.relational.relations import Order, Rank
+from tidegate.sdk.relational.relations import EVERY, Order, Rank
 from tidegate.sql.planning.context import Context, check_bounded
 from tidegate.sql.planning.scope import Scope, fields_of
 from tidegate.sql.planning.sorting import Ordering, orderings
@@ -77,7 +77,3 @@ def numbered(relation: Relation, keys: Sequence[Tree], order: Sequence[Ordering]
     by = tuple(Order(each.tree, each.descending, each.nulls_first) for each in order if each.tree is not None)
     rank = Rank(by, EVERY, tuple(keys), field)
     return relation.rows | Relate(rank, name=label)
-
-
-EVERY: Final = 2**63 - 1
-"""A limit that no partition reaches."""
