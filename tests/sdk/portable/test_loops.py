@@ -152,9 +152,11 @@ def test_a_lookup_that_is_not_consistent_is_refused(change: Any, message: str) -
 def test_explain_and_graph_name_the_solution() -> None:
     pipeline = components()
     text = explain(plan(pipeline, Traits(parallel=True, blocking=True)))
-    assert "  updated by each round, a table in memory: loop/start\n  changed by each round: workset\n" in text
+    assert (
+        "  updated by each round, a table in memory: loop/OneValue(start)\n  changed by each round: workset\n" in text
+    )
     assert "  over when this is empty: workset\n" in text
     assert "look up in the solution" in text
     links = [(link.source, link.target, link.label) for link in graph_of(pipeline).links]
     assert ("loop:solution~before", "loop/Lookup", "") in links
-    assert ("loop/updates", "loop:solution~before", "next round") in links
+    assert ("loop/OneValue(updates)", "loop:solution~before", "next round") in links

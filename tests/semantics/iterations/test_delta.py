@@ -156,3 +156,58 @@ def test_a_loop_within_a_loop_looks_up_the_outer_solution(runner: str) -> None:
         start = p | tg.Create([(1, 1), (2, 5)]).with_output_types(PAIRS)
         found = (start, start) | tg.IterateDelta(step, rounds=2)
         assert_that(found, equal_to([(1, 9), (2, 45)]))
+
+
+@pytest.mark.parametrize("element", [(1, 2, 3), "ab", 7, (1.5j, 1)], ids=repr)
+def test_a_lookup_of_what_is_no_pair_or_has_no_key_names_the_step(element: Any) -> None:
+    p = TestPipeline("direct")
+    start = p | tg.Create([(1, 1)]).with_output_types(PAIRS)
+    emitted = tg.Map(lambda _: element).with_output_types(Any)
+    found = (start, start) | tg.IterateDelta(
+        lambda solution, work: tg.Round(work, out={"found": work | emitted | "find" >> solution.lookup()})
+    )
+    _ = found.out["found"] | tg.Map(repr)
+    with pytest.raises(tg.TidegateError, match="in step 'IterateDelta/find'"):
+        p.run()
+
+
+def test_metrics_of_changed_belong_to_the_loop() -> None:
+    def changed(old: int, new: int) -> bool:
+        tg.Metrics.counter("mine", "asked").inc()
+        return old != new
+
+    with TestPipeline("direct") as p:
+        start = p | tg.Create([(1, 1), (2, 2)]).with_output_types(PAIRS)
+        assert_that((start, start) | tg.IterateDelta(lambda _, work: work, changed=changed), equal_to([(1, 1), (2, 2)]))
+    assert p.result.metrics().counter("asked", step="IterateDelta") == 2
+
+
+def test_steps_of_the_body_may_have_any_name() -> None:
+    with TestPipeline("direct") as p:
+        start = p | tg.Create([(1, 1)]).with_output_types(PAIRS)
+        body = lambda _, work: work | "start" >> tg.Filter(bool) | "updates" >> tg.Filter(bool)  # noqa: E731
+        found = (start, start) | tg.IterateDelta(body)
+        assert_that(found, equal_to([(1, 1)]))
+
+
+def test_an_unbounded_collection_in_the_body_is_refused() -> None:
+    p = TestPipeline("direct")
+    start = p | tg.Create([(1, 1)]).with_output_types(PAIRS)
+    ticks = p | tg.PeriodicImpulse(1) | tg.Map(lambda at: (1, 1)).with_output_types(PAIRS)
+    with pytest.raises(tg.BuildError, match="its body reads a collection that is unbounded"):
+        _ = (start, start) | tg.IterateDelta(lambda _, work: tg.Round(work, out={"ticks": ticks}))
+
+
+def test_other_timestamps_than_ends_of_windows_are_refused() -> None:
+    p = TestPipeline("direct")
+    early = tg.WindowInto(tg.FixedWindows(10), timestamp_combiner=tg.TimestampCombiner.EARLIEST)
+    start = p | tg.Create([(1, 1)]).with_output_types(PAIRS) | early
+    with pytest.raises(tg.BuildError, match="timestamps of their windows' ends: apply WindowInto"):
+        _ = (start, start) | tg.IterateDelta(lambda _, work: work)
+
+
+def test_a_solution_is_only_looked_up() -> None:
+    p = TestPipeline("direct")
+    start = p | tg.Create([(1, 1)]).with_output_types(PAIRS)
+    with pytest.raises(tg.BuildError, match="a Solution can only be looked up"):
+        _ = (start, start) | tg.IterateDelta(lambda solution, work: solution.collect())

@@ -363,15 +363,14 @@ class SingleInputTupleCombineFn(TupleCombineFn):
 class CoGroupFn(CombineFn[tuple[int, Any], tuple[list[Any], ...], Any]):
     """Groups inputs `(number, value)` by the number of their collection: a tuple of `size` lists of values.
 
-    With `tags` the result is a dict of the lists instead. Nobody looks at a group without a value of each collection
-    that it `needs`. Combining in parts would not shrink the data.
+    With `tags` the result is a dict of the lists instead. Combining in parts would not shrink the data.
     """
 
     in_parts = False
-    needs: tuple[int, ...] = ()
 
-    def __init__(self, size: int, tags: tuple[str, ...] | None = None, needs: tuple[int, ...] = ()) -> None:
-        self.size, self.tags, self.needs = size, tags, needs
+    def __init__(self, size: int, tags: tuple[str, ...] | None = None) -> None:
+        self.size = size
+        self.tags = tags
 
     def create_accumulator(self) -> tuple[list[Any], ...]:
         return tuple([[] for _ in range(self.size)])

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, Final
 
 from tidegate.sdk.moved import MOVES
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.model import Node, Pipeline, TypeRef
 from tidegate.sdk.portable.pickle_graph import digest_of
 from tidegate.sdk.portable.values import Values
@@ -24,9 +25,15 @@ from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 _BATCH: Final = 4096
 _NOT_IN_DIGEST: Final = frozenset(
-    {"label", "composite", "numbered", "commit_by", "forks_safely", "replayable", "rate_limit", "discovers", "divides"}
+    {
+        *("label", "composite", "numbered", "commit_by", "forks_safely", "replayable", "rate_limit", "discovers"),
+        *("divides", "cogroups", "needs"),
+    }
 )
 """The fields of nodes that are names, or say only how a step is run."""
+
+_ADDED_TO_VARIABLES: Final = frozenset({"form", "drives"})
+"""The fields of loop variables that count unless they have their defaults: they were added later."""
 
 
 def fingerprint(pipeline: Pipeline) -> dict[str, str]:
@@ -97,9 +104,11 @@ def _encoded(value: Any) -> Iterator[bytes]:
         ):
             yield MOVES.original(type(value).__module__, type(value).__qualname__)[1].encode()
             for field in fields(value):
-                if field.compare:
+                item = getattr(value, field.name)
+                added = isinstance(value, LoopVariable) and field.name in _ADDED_TO_VARIABLES
+                if field.compare and not (added and item == field.default):
                     yield field.name.encode()
-                    yield from _encoded(getattr(value, field.name))
+                    yield from _encoded(item)
         case _:
             yield _pickled(value)
 

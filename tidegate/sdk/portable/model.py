@@ -239,6 +239,7 @@ class CombinePerKey(NodeBase):
     `key` is the first item of each pair; the element, which is also the value; or none, for one result per window.
     `in_parts` and `has_identity` are the combiner's attributes. `default`: emit the result for no input, too.
     `cogroups`: it is a CoGroupByKey, whose inputs are pairs of a key and a pair of a collection's number and a value.
+    Nobody looks at its groups without a value of each collection that it `needs`.
     """
 
     fn: UserFn
@@ -253,6 +254,7 @@ class CombinePerKey(NodeBase):
     late_tag: str | None = None
     kind: Literal["combine_per_key"] = "combine_per_key"
     cogroups: bool = False
+    needs: tuple[int, ...] = ()
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)

@@ -84,6 +84,8 @@ class GroupByKey(_Grouping):
 class _Combining(_Grouping, Generic[R]):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    needs: tuple[int, ...] = ()
+    """Of which collections each group of a CoGroupByKey that somebody looks at has a value."""
 
     def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         owner = type(self).__name__
@@ -121,6 +123,7 @@ class _Combining(_Grouping, Generic[R]):
             "side_inputs": side_inputs,
             "late_tag": self.late_tag,
             "cogroups": type(self.fn) is CoGroupFn,
+            "needs": self.needs,
         }
 
     def result_type(self, value: Any) -> Any:

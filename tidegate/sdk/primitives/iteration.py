@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import Any, Final, Generic, TypeVar, overload
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
@@ -13,9 +13,6 @@ from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection, like, parts_of
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.user_code.user_fn import name_of
-
-if TYPE_CHECKING:
-    pass
 
 MANY_ROUNDS: Final = 10_000
 """After how many rounds a loop ends whose condition has not been met, if the author gave no number."""

@@ -18,7 +18,7 @@ from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import compatibility
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
 from tidegate.sdk.windowing.assigners import is_merging
-from tidegate.sdk.windowing.strategy import WindowingStrategy, can_fire_twice
+from tidegate.sdk.windowing.strategy import TimestampCombiner, WindowingStrategy, can_fire_twice
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -40,6 +40,11 @@ class Solution(Generic[K, V]):
         """A step that emits `(key, (value, known))` for each pair `(key, value)`: `known` is the value that the
         solution had for the key, in the pair's window, when the round began, or None."""
         return Lookup(self._pcoll, name=name)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if not name.startswith("_") and name in dir(PCollection):
+            raise BuildError(_ONLY_LOOKUPS)
+        raise AttributeError(f"a Solution has no attribute {name!r}: {_ONLY_LOOKUPS}")
 
     def __or__(self, other: object) -> NoReturn:
         raise BuildError(_ONLY_LOOKUPS)
@@ -144,18 +149,20 @@ class IterateDelta(Transform, Generic[K, V, W]):
             )
         _check_windows(solution.windowing)
         pipeline: Pipeline = solution.pipeline
-        start = solution | self._one_value("start")
+        start = solution | self._one_value("OneValue(start)")
         before = [before_round(pipeline, "solution", start), before_round(pipeline, "workset", workset)]
 
         def build() -> tuple[Round[Any], list[PCollection[Any]]]:
             returned = self.body(Solution(before[0]), before[1])
             turn = returned if isinstance(returned, Round) else Round(returned)
             updates, following = _returned(name_of(self.body), turn)
-            updates = updates | self._one_value("updates")
+            updates = updates | self._one_value("OneValue(updates)")
             return turn, [updates, updates if following is None else following]
 
         (turn, after), body = capture(pipeline, before, build)
         again = [] if turn.again is None else [turn.again]
+        if not all(each.is_bounded for each in (*after, *again, *turn.out.values())):
+            raise BuildError("IterateDelta needs bounded input, and its body reads a collection that is unbounded")
         check_body(body, ["updates", "workset"], before, after)
         results = add_loop(
             self,
@@ -244,4 +251,9 @@ def _check_windows(windowing: WindowingStrategy) -> None:
         raise BuildError(
             "the solution's trigger can fire more than once for a window, so a key would have several values: apply "
             "WindowInto with the trigger tg.AfterWatermark() and no allowed lateness"
+        )
+    if windowing.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW:
+        raise BuildError(
+            "the values of the solution have the timestamps of their windows' ends: apply WindowInto with "
+            "timestamp_combiner=tg.TimestampCombiner.END_OF_WINDOW"
         )

@@ -88,7 +88,8 @@ class CoGroupByKey(Transform):
         for part, name in zip(parts, names, strict=True):
             _check(parts[0], names[0], part, name)
         check_keys("CoGroupByKey", parts, names)
-        combine = CombinePerKey(CoGroupFn(len(parts), tags, self.needs), name="Group")
+        combine = CombinePerKey(CoGroupFn(len(parts), tags), name="Group")
+        combine.needs = self.needs
         combine = combine.with_output_types(_result_type(parts, tags))
         marked = tuple(
             part | Map(tagged, at, name=f"Tag({tags[at] if tags is not None else at})") for at, part in enumerate(parts)

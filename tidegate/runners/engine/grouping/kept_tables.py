@@ -8,7 +8,6 @@ from typing import Any
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.loop_tables import Groups, KeptTables
 from tidegate.runners.engine.operator import Context
-from tidegate.sdk.authoring.combine import CoGroupFn
 from tidegate.sdk.portable.model import CombinePerKey
 
 
@@ -31,8 +30,7 @@ class KeptGrouping(Grouping):
 
     def __init__(self, node: CombinePerKey, context: Context, main: str, kept: KeptTables) -> None:
         super().__init__(node, "whole", context, main)
-        assert isinstance(self.combiner, CoGroupFn)
-        self._needs = self.combiner.needs
+        self._needs = node.needs
         self._kept = kept
 
     def _drain_tables(self) -> Iterator[tuple[Any, Groups]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tidegate.runners.engine.checks.contracts import check_pair
@@ -10,7 +10,7 @@ from tidegate.runners.engine.errors.attribution import located, not_pairs, rethr
 from tidegate.runners.engine.iteration.solution import by_window
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, Pairs, as_pairs
-from tidegate.sdk.data.keys import check_key
+from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.portable.model import Lookup
 
@@ -34,23 +34,23 @@ class LookupOperator(Operator):
     def _found(self, block: Block, window: Any) -> Pairs:
         pairs = as_pairs(block.values)
         if pairs is None:
-            self._refuse(block)
-            pairs = Pairs([key for key, _ in block.values], [value for _, value in block.values])
+            pairs = self._pairs(block.values)
         table: Mapping[Any, Any] = self._tables.get(window, {})
         try:
-            return Pairs(pairs.firsts, list(zip(pairs.seconds, map(table.get, pairs.firsts), strict=True)))
-        except TypeError:  # a key that can't be hashed
-            self._refuse(block)
-            raise
+            check_keys(pairs.firsts)
+        except KeyEncodingError as error:
+            rethrow(located(error, self.node.label, self.node.where))
+        return Pairs(pairs.firsts, list(zip(pairs.seconds, map(table.get, pairs.firsts), strict=True)))
 
-    def _refuse(self, block: Block) -> None:
-        """Raise the author's error for the first element that is not a pair with a key."""
-        for element in block.values:
+    def _pairs(self, elements: Iterable[Any]) -> Pairs:
+        """The elements as two columns; the author's error for the first that is not a pair."""
+        keys, values = [], []
+        for element in elements:
             try:
                 check_pair(element)
+                key, value = element
             except (TypeError, ValueError):
                 rethrow(not_pairs(element, self.node.label, self.node.where))
-            try:
-                check_key(element[0])
-            except KeyEncodingError as error:
-                rethrow(located(error, self.node.label, self.node.where))
+            keys.append(key)
+            values.append(value)
+        return Pairs(keys, values)

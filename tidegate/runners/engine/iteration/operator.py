@@ -21,7 +21,7 @@ from tidegate.runners.plan import Loop
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, counted
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round, in_step
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
@@ -158,7 +158,8 @@ class LoopOperator(Operator):
             for variable in node.variables:
                 if variable.start not in self._rounds.inputs:
                     self._inputs[variable.start].clear()
-        self._update_solutions(before, after)
+        with collecting(metrics), in_step(node.label):
+            self._update_solutions(before, after)
         emitted |= {variable.before: store.elements for variable, store in zip(node.variables, after, strict=True)}
         fed_back = sum(emitted[variable.before] for variable in node.variables if variable.form != "solution")
         for at, old in enumerate(before):

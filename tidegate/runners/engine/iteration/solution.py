@@ -16,6 +16,7 @@ from typing import Any, Final
 from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same, take_panes, take_timestamps
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import window_end, window_order
 
 _NOTHING: Final = object()
@@ -124,6 +125,26 @@ def differ(old: Any, new: Any) -> bool:
             return len(old) != len(new) or any(map(differ, old, new))
         case (dict(), dict()):
             return old.keys() != new.keys() or any(differ(value, new[key]) for key, value in old.items())
-        case _ if hasattr(old, "shape") and hasattr(new, "shape"):
-            return bool(old.shape != new.shape or differ(old.ravel().tolist(), new.ravel().tolist()))
-    return bool(old != new) and not (bool(old != old) and bool(new != new))
+    try:
+        if getattr(old, "shape", ()) or getattr(new, "shape", ()):  # numbers of numpy have the shape ()
+            return _shaped_differ(old, new)
+        return bool(old != new) and not (bool(old != old) and bool(new != new))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise RunError(
+            f"whether a value of type {type(old).__name__} has changed can't be said by != ({error}): "
+            "give changed=, a function of the old and the new value"
+        ) from error
+
+
+def _shaped_differ(old: Any, new: Any) -> bool:
+    """Whether arrays, or tables and columns of pandas, differ; those differ from whatever has no shape or another."""
+    if getattr(old, "shape", ()) != getattr(new, "shape", ()):
+        return True
+    if hasattr(old, "equals") or hasattr(new, "equals"):
+        return not (type(old) is type(new) and old.equals(new))
+    kinds = {getattr(getattr(each, "dtype", None), "kind", "") for each in (old, new)}
+    if kinds <= set("biufc"):
+        import numpy as np
+
+        return not np.array_equal(old, new, equal_nan=kinds <= set("fc"))
+    return differ(old.ravel().tolist(), new.ravel().tolist())
