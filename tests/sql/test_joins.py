@@ -95,3 +95,16 @@ def test_windows_are_not_equal_to_those_that_a_join_has_padded() -> None:
     assert windowed(f"{query} WHERE {same.format('a', 'c')}") == []
     assert windowed(f"SELECT a.item FROM {{a}} LEFT JOIN {{c}} ON a.item = c.item WHERE {same.format('a', 'c')}") == []
     assert windowed(f"{query} JOIN {{d}} ON c.item = d.item AND {same.format('c', 'd')}") == []
+
+
+@pytest.mark.parametrize(("on", "count"), [("CROSS JOIN b", 16), ("LEFT JOIN b ON a.id < b.id", 7)])
+def test_a_join_by_constants_has_all_pairs_of_a_session(on: str, count: int) -> None:
+    pipeline = tg.Pipeline("direct")
+    stamped = [tg.TimestampedValue(Number(at), at) for at in (0, 10, 20, 30)]
+    tables: dict[str, Any] = {
+        name: pipeline
+        | name >> tg.Create(stamped).with_output_types(Number)
+        | f"{name} sessions" >> tg.WindowInto(tg.Sessions(15))
+        for name in "ab"
+    }
+    assert len((tables | tg.Sql(f"SELECT a.id x, b.id y FROM a {on}")).collect()) == count

@@ -43,7 +43,7 @@ from tidegate.sdk.relational.steps.joins import JoinCode, joined_group, product
 from tidegate.sdk.relational.steps.ranks import FirstFn, Ordered, first_elements, numbered_rows
 from tidegate.sdk.relational.steps.rows import FromParts, computed, keyed, predicate, second
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
-from tidegate.sdk.windowing.strategy import WindowingStrategy, is_global, together
+from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy, is_global, together
 
 _ELEMENT: Final = (Param("element"),)
 _IN_WINDOW: Final = (Param("element"), Param("window"))
@@ -159,7 +159,10 @@ class _Lowered:
         self._par_do(None, found, rows, "flat_map")
 
     def _window_join(self, join: Join) -> None:
-        if join.join in _CAN_LOOK_UP and all(isinstance(key, Literal) for pair in join.keys for key in pair):
+        inputs = [self.pipeline.collection(used) for used in self.node.inputs]
+        whole = all(each.bounded and each.windowing == GLOBAL_DEFAULT for each in inputs)
+        constant = all(isinstance(key, Literal) for pair in join.keys for key in pair)
+        if whole and constant and join.join in _CAN_LOOK_UP:  # in windows, a side input neither merges nor fires again
             self._product(join)
             return
         code, both = self._sides(join)
