@@ -129,10 +129,10 @@ class SparkSource(Source[Any]):
     @property
     def element_type(self) -> Any:
         hint = dict[str, Any] if self.as_dicts else Row
-        schema = self._schema()
+        schema = self.schema_of_dataframe()
         return hint if schema is None else with_schema(hint, schema)
 
-    def _schema(self) -> Schema | None:
+    def schema_of_dataframe(self) -> Schema | None:
         """The columns of a DataFrame of this process; None for a table, which only a session can look up."""
         if not isinstance(self.frame, _Handle):
             return None

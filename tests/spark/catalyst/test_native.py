@@ -132,3 +132,28 @@ def test_the_explanation_says_which_steps_are_native_and_why_others_are_not() ->
     text = runner.explain(runner.plan(p.sealed(), p.options), p.options)
     assert "Native on Spark: Catalyst computes these, without Python\n  GroupBy(user)\n" in text
     assert "  small: the steps after it take elements of the author's class" in text
+
+
+def explained(p: tg.Pipeline) -> str:
+    runner = SparkRunner()
+    return runner.explain(runner.plan(p.sealed(), p.options), p.options)
+
+
+def test_a_refused_step_that_is_read_twice_by_a_later_one_leaves_that_to_workers() -> None:
+    p = tg.Pipeline("spark")
+    rows = p | tg.Create(SALES) | "all" >> tg.Filter(tg.col("n") < 9)
+    both = (rows, rows | "few" >> tg.Filter(tg.col("n") < 2)) | tg.Flatten()
+    _ = both | tg.GroupBy("user").agg(total=tg.fn.sum("n")) | tg.Map(print)
+    _ = rows | "show" >> tg.Map(print)
+    assert "  all: the steps after it take elements of the author's class" in explained(p)
+
+
+def test_casts_beyond_the_calendar_and_lone_surrogates_stay_with_workers() -> None:
+    p = tg.Pipeline("spark")
+    at = p | tg.Create(SALES) | tg.Select(at=tg.col("user").cast("timestamp")) | tg.GroupBy("at").agg(n=tg.fn.count())
+    _ = at | tg.Map(print)
+    odd = p | "odd" >> tg.Create([Sale("\ud800", 1)]) | "by" >> tg.GroupBy("user").agg(n=tg.fn.count())
+    _ = odd | "show" >> tg.Map(print)
+    text = explained(p)
+    assert "has a type or an operation that Spark might compute in another way" in text
+    assert "lone surrogates" in text

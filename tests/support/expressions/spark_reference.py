@@ -180,7 +180,11 @@ class SparkRows:
         from pyspark.errors import PySparkException
 
         try:
-            self.session.sql(f"SELECT {_as_run(tree)} FROM expression_rows WHERE row = {row}").collect()
+            text = _as_run(tree)
+            if str(tree.type) == "timestamp":  # Python has none outside the years 1 to 9999
+                query = f"SELECT year({text}) NOT BETWEEN 1 AND 9999 FROM expression_rows WHERE row = {row}"
+                return "DATETIME_OVERFLOW" if self.session.sql(query).collect()[0][0] else ""
+            self.session.sql(f"SELECT {text} FROM expression_rows WHERE row = {row}").collect()
         except PySparkException as error:
             found = next((name for name in CONDITIONS if f"[{name}" in str(error)), None)
             if found is not None:

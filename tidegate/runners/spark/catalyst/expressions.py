@@ -172,10 +172,7 @@ def sql(tree: Tree, name: Callable[[Column], str] | None = None) -> str:
         case Literal():
             return literal(tree)
         case Cast(operand=operand, type=type):
-            text = f"CAST({sql(operand, name)} AS {spark_type(type)})"
-            if (str(operand.type), str(type)) == ("string", "date"):
-                return _in_calendar(text, "date", "CAST_INVALID_INPUT")
-            return text
+            return f"CAST({sql(operand, name)} AS {spark_type(type)})"
         case Case(branches=branches, otherwise=otherwise):
             whens = " ".join(f"WHEN {sql(condition, name)} THEN {sql(value, name)}" for condition, value in branches)
             return f"CASE {whens} ELSE {sql(otherwise, name)} END"
@@ -198,6 +195,9 @@ def _in_calendar(text: str, type: str, condition: str) -> str:
     return f"IF({text} NOT BETWEEN {least} AND {greatest}, {refused}, {text})"
 
 
+_OTHER_CASTS: Final = frozenset({("string", "date"), *((of, "timestamp") for of in ("string", "bigint", "double"))})
+"""The casts with which Spark goes beyond the years 1 to 9999, or reads texts that have no date or a zone by name."""
+
 _DEEPEST: Final = 5
 """How many of the operations that repeat their text may be inside each other."""
 
@@ -217,8 +217,10 @@ def _repeats(tree: Tree) -> int:
         case Call(operation=operation, type=type):
             repeats = operation in ("substring", "split_part", "add_months", "add_days")
             return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
-        case Cast(operand=operand, type=type):
-            return inner + ((str(operand.type), str(type)) == ("string", "date"))
+        case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
+            return _DEEPEST + 1
+        case Cast(operand=operand, type=type) if (str(operand.type), str(type)) in _OTHER_CASTS:
+            return _DEEPEST + 1
         case _:
             return inner
 

@@ -185,6 +185,9 @@ def _table(session: Any, table: StoredTable | str) -> Any:
     columns = (each for each in table.schema.fields if str(each.type) in SCALARS)
     ddl = ", ".join(f"{quoted(each.name)} {spark_type(each.type)}" for each in columns)
     reader = session.read.schema(ddl).option("datetimeRebaseMode", "CORRECTED")
+    reader = reader.option("ignoreCorruptFiles", "false").option(
+        "ignoreMissingFiles", "false"
+    )  # whatever a session has
     return reader.format(table.format).load([f"file://{path}" for path in table.paths])
 
 

@@ -69,13 +69,11 @@ class _Search:
                         self.stamps[node.output()] = "source"
                     else:
                         self.reasons[node.label] = found
-        while removed := [id for id in self.native if (reason := self._unreadable(id)) and self._refuse(id, reason)]:
-            for id in removed:
-                self._remove_with_readers(id)
-        for id in [id for id in self.native if not self._is_worth_it(id)]:
-            if id in self.native:
-                self._refuse(id, "sending rows to Spark only to filter or compute them takes longer than doing so")
-                self._remove_with_readers(id)
+        while refused := {id: reason for id in self.native if (reason := self._unreadable(id) or self._unworthy(id))}:
+            for id, reason in refused.items():
+                if id in self.native:
+                    self._refuse(id, reason)
+                    self._remove_with_readers(id)
 
     def _schema(self, id: str) -> Schema | None:
         return self.pipeline.collection(id).schema
@@ -109,6 +107,8 @@ class _Search:
                 return f"{id!r} has windows"
         schemas = [self._schema(used) for used in node.inputs]
         for schema in schemas:
+            if schema is not None and not any(str(each.type) in SCALARS for each in schema.fields):
+                return "its input has no column of a type that Spark has"
             if schema is None or len({name.lower() for name in schema.names}) < len(schema.names):
                 return "names of columns differ in their case only"
         if isinstance(node, Flatten):
@@ -146,27 +146,27 @@ class _Search:
     def _is_native(self, node: Node) -> bool:
         return bool(node.outputs) and node.outputs[0].collection in self.native
 
-    def _refuse(self, id: str, reason: str) -> bool:
+    def _refuse(self, id: str, reason: str) -> None:
         self.reasons[self.native[id].label] = reason
-        return True
 
     def _remove_with_readers(self, id: str) -> None:
         removed = self.native.pop(id, None)
         if removed is None:
             return
         for other, node in list(self.native.items()):
-            if id in node.inputs:
+            if id in node.inputs and other in self.native:
                 self._refuse(other, f"a worker computes its input {id!r}")
                 self._remove_with_readers(other)
 
-    def _is_worth_it(self, id: str) -> bool:
-        """Whether Spark has the data anyway, or reduces, joins or sorts them, on the way to a collection."""
+    def _unworthy(self, id: str) -> str:
+        """Why Spark computes a collection no sooner; "" if it has the data anyway, or reduces, joins or sorts them."""
         members = self._upstream(id)
-        return any(each in self.inputs and self.inputs[each].stored for each in members) or any(
+        worth_it = any(each in self.inputs and self.inputs[each].stored for each in members) or any(
             isinstance(node, Relate) and not isinstance(node.relation, Compute)
             for each in (*members, *self._downstream(id))
             if (node := self.native.get(each)) is not None
         )
+        return "" if worth_it else "sending rows to Spark only to filter or compute them takes longer than doing so"
 
     def _upstream(self, id: str) -> dict[str, None]:
         """A collection and those of its region that it is computed from, in the order of the pipeline."""

@@ -39,10 +39,14 @@ def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
         case Create(values=values):
             if any(type(each) is TimestampedValue for each in values.load()):
                 return "its elements have timestamps"
+            if not _is_unicode(values.load(), schema):
+                return "its strings have lone surrogates, which Spark hasn't"
             return NativeInput(node, schema, None, stored=False)
         case Read(stamping=None, bounded=True, rate_limit=None, source=payload):
             source: Any = payload.load()
             if hasattr(type(source), "rows_of_dataframe"):
+                if source.schema_of_dataframe() != schema:
+                    return "its elements are declared to have other columns"
                 kind: Elements | None = source.rows_of_dataframe
                 return "its elements are no rows" if kind is None else NativeInput(node, schema, kind)
             if hasattr(type(source), "stored_table"):
@@ -56,6 +60,17 @@ def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
         case Read():
             return "its elements get timestamps, or are read at a limited rate"
     return "it is no source"
+
+
+def _is_unicode(elements: Iterable[Any], schema: Schema) -> bool:
+    """Whether UTF-8 has all strings of the elements' columns."""
+    names = [each.name for each in schema.fields if str(each.type) == "string"]
+    for element in elements:
+        for name in names:
+            value = element.get(name) if isinstance(element, dict) else getattr(element, name, None)
+            if isinstance(value, str) and not value.isascii() and any("\ud800" <= each <= "\udfff" for each in value):
+                return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +95,14 @@ class NativeRows(Source[Any]):
     @property
     def session(self) -> Any:
         """The session of the DataFrames that are read, if any."""
+        return next(iter(self.sessions), None)
+
+    @property
+    def sessions(self) -> list[Any]:
+        """The sessions of all DataFrames that are read."""
         nodes = () if self.region is None else self.region.nodes
         sources = (node.source.load() for node in nodes if isinstance(node, Read))
-        return next((found for each in sources if (found := getattr(each, "session", None)) is not None), None)
+        return [found for each in sources if (found := getattr(each, "session", None)) is not None]
 
     def open_dataframe(self, session: Any) -> Any:
         """Not called: the run computes the DataFrames of all regions together."""

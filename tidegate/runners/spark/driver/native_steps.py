@@ -34,7 +34,8 @@ class NativeSteps:
         rows = {id: source for id, source in sources.items() if isinstance(source, NativeRows)}
         if not rows:
             return NativeSteps(rows)
-        require_settings(spark, ", ".join(repr(each.collection) for each in rows.values()))
+        for session in (spark, *(found for each in rows.values() for found in each.sessions)):
+            require_settings(session, ", ".join(repr(each.collection) for each in rows.values()))
         return NativeSteps(rows, NativeFrames(spark, regions_of(rows), [each.collection for each in rows.values()]))
 
     def frame(self, step: int) -> Any:

@@ -34,11 +34,18 @@ def _settings_of(spark: Any, plan: Plan, options: SparkOptions) -> dict[str, str
     if not native or assign_levels(plan).count > 1:
         # Adaptive execution would replan at each shuffle, which takes time and could not improve the levels' plans.
         settings["spark.sql.adaptive.enabled"] = "false"
+    if native:
+        settings |= _AS_WRITTEN
     if native and spark.conf.get(_SHUFFLE_PARTITIONS, _MANY) == _MANY:
         settings[_SHUFFLE_PARTITIONS] = str(options.spark_partitions or parallelism(spark))
     return settings
 
 
+_AS_WRITTEN: Final = {
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
+}
+"""Spark evaluates an expression that may fail only for the rows and branches that have it."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _MANY: Final = "200"
 """Spark's default, which is for large clusters."""
