@@ -117,7 +117,7 @@ def _is_same(given: Any, type: Any) -> bool:
         fits(given) and fits(type)
         for fits in (
             kinds.is_signed_integer,
-            kinds.is_floating,
+            lambda each: kinds.is_float32(each) or kinds.is_float64(each),  # Spark has no halves
             kinds.is_string,
             kinds.is_large_string,
             kinds.is_boolean,
