@@ -12,7 +12,7 @@ from typing import Any
 
 from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import InvalidResults, Link, not_iterable, refuse_results
-from tidegate.runners.engine.elementwise.result_checks import ResultChecks
+from tidegate.runners.engine.elementwise.result_checks import FEW, ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
@@ -60,7 +60,8 @@ class FusedLoop:
         self.exits = SideExits(links, context, self.counters, exits, rest, self.generated.author_traceback, folds=folds)
         self.checks = ResultChecks(links, context)
         self.first = any(link.flat for link in links)
-        """True until the first block is done: the loop checks the types of the links' results."""
+        """True until the first part of more than a few elements is done: the loop checks the types of the links'
+        results."""
         self._sides = sides
         self._owner_environment = environment
         self._attribute = attribute
@@ -175,7 +176,8 @@ class FusedLoop:
             raise
         except BaseException as error:
             rethrow(self.attributed(error))
-        self.first = False
+        if len(block) > FEW:
+            self.first = False
         yield from self.exits.flush_tagged(block)
 
     def attributed(self, error: BaseException) -> BaseException:
