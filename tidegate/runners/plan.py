@@ -150,7 +150,7 @@ class Plan:
     """The plan of a pipeline. Steps are in topological order.
 
     `regions` are tuples of stage numbers, in an order in which they can run; a region is the unit of scheduling and
-    recovery.
+    recovery. `results` are the collections that are read by something that is no part of the plan.
     """
 
     pipeline: Pipeline
@@ -163,6 +163,7 @@ class Plan:
     _stage_steps: dict[int, list[Step]] = field(default_factory=dict, init=False, repr=False, compare=False)
     _region_of: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     loops: tuple[Loop, ...] = ()
+    results: frozenset[str] = frozenset()
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -50,6 +51,27 @@ def test_a_loop_is_over_after_a_round_in_which_again_is_empty(runner: str) -> No
         assert_that(once.result, equal_to([("a", 0.5)]))
     assert rounds(p) == (2, 1)
     assert rounds(p, "once") == (1, 1)
+
+
+class Halve(tg.DoFn):
+    """Halves values, and emits those that are still large as `more`, too."""
+
+    def process(self, element: tuple[str, float]) -> Iterator[Any]:
+        key, value = element
+        yield key, value / 2
+        if value / 2 > 20:
+            yield tg.TaggedOutput("more", element)
+
+
+def test_a_condition_may_be_an_additional_output(runner: str) -> None:
+    def step(x: Any) -> Any:
+        parts = x | tg.ParDo(Halve()).with_outputs("more", main="halved")
+        return tg.Round(parts.halved, again=parts.more, out={"large": parts.more})
+
+    with TestPipeline(runner) as p:
+        found = p | tg.Create(HALVED) | tg.Iterate(step, rounds=50)
+        assert_that(found.result, equal_to([("a", 16.0), ("b", 2.0)]))
+        assert_that(found.out["large"], equal_to([("a", 64.0)]))
 
 
 def test_a_loop_is_over_when_until_has_an_element_of_any_window(runner: str) -> None:

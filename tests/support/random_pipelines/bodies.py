@@ -14,7 +14,7 @@ Body: TypeAlias = tuple[tuple[str, int], ...]
 
 STEPS = (
     "add", "keep", "twice", "sum", "group", "join", "join with itself", "look up", "count", "merge", "window", "stamp",
-    "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join",
+    "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join", "split",
 )  # fmt: skip
 
 MULTIPLYING = ("twice", "merge", "join with itself", "inner join", "outer join")
@@ -104,6 +104,9 @@ def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
             return pcoll | tg.ParDo(CountOfKey()).with_output_types(pairs)
         case "distinct":
             return pcoll | tg.Distinct()
+        case "split":
+            parts = pcoll | tg.ParDo(Split(n)).with_outputs("rest", main="chosen")
+            return parts.rest | tg.Map(lambda pair: pair).with_output_types(pairs) if n else parts.rest
         case "shuffle":
             return pcoll | tg.Reshuffle()
         case "loop":
@@ -125,6 +128,16 @@ class CountOfKey(tg.DoFn):
     def process(self, element: tuple[int, int], seen: Any = tg.DoFn.StateParam(seen)) -> Iterator[tuple[int, int]]:
         seen.write((seen.read() or 0) + 1)
         yield element[0], seen.read()
+
+
+class Split(tg.DoFn):
+    """Emits the pairs whose values have the remainder `n` on the main output, and the others as `rest`."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def process(self, element: tuple[int, int]) -> Iterator[Any]:
+        yield element if element[1] % 4 == self.n else tg.TaggedOutput("rest", element)
 
 
 def _sides(grouped: tuple[int, tuple[list[int], list[int]]]) -> Iterable[tuple[int, int]]:

@@ -237,8 +237,8 @@ def _with_side_inputs(step: Step, plan: Plan, context: Context) -> Operator:
 
 
 def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:
-    """The additional outputs that some step reads, by the label of the node that emits them and their tag."""
-    read = {edge.collection for edge in plan.outputs(step.id)}
+    """The additional outputs that are read, by the label of the node that emits them and their tag."""
+    read = {edge.collection for edge in plan.outputs(step.id)} | plan.results
     return {
         (node.label, output.tag): output.collection
         for node in step.nodes

@@ -93,7 +93,7 @@ def cut(
             state.decide(chain[-1], f"fused {len(chain)} steps into one loop", "each has only one reader")
         _place(state, chain)
     regions = _regions(state)
-    return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions))
+    return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions), results=results)
 
 
 def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
