@@ -138,14 +138,14 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "plain_timed": (plain, Shape(timed=True, times_by_index=True), None),
     "plain_checked": (
         plain,
-        Shape(timed=True, indexed=True, windows="each", checked=True, typed=True, first=True),
+        Shape(timed=True, indexed=True, windows="each", checked=True, typed=True),
         None,
     ),
     "windows": (windowed, Shape(timed=True, windows="derived", in_several=True), None),
-    "any_results": (unsure, Shape(timed=True, times_by_index=True, first=True), None),
+    "any_results": (unsure, Shape(timed=True, times_by_index=True), None),
     "stamped_results": (unsure, Shape(timed=True, windows="same", stamps=frozenset({0, 2})), None),
     "dead_letters": (letters, Shape(timed=True), None),
-    "dead_letters_checked": (letters, Shape(checked=True, first=True), None),
+    "dead_letters_checked": (letters, Shape(checked=True), None),
     "fold_single": (grouped, Shape(timed=True, windows="derived"), "single"),
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
@@ -202,7 +202,7 @@ INLINED["inlined_statements"] = (
 INLINED["inlined_generator"] = (lambda p: p | ONE | tg.FlatMap(odd) | tg.Filter(known), Shape(), None)
 STATEFUL: dict[str, Shape] = {
     "stateful_one_window": Shape(timed=True),
-    "stateful_single": Shape(timed=True, windows="derived", first=True, stamps=frozenset({0})),
+    "stateful_single": Shape(timed=True, windows="derived", stamps=frozenset({0})),
     "stateful_each_checked": Shape(timed=True, windows="each", indexed=True, checked=True, typed=True),
 }
 

@@ -307,14 +307,3 @@ def test_checked_elements_leave_in_one_block_once_a_few_have_shown_that_results_
     sizes = [len(block) for _, block in step.process(Block(list(range(600))), "Create")]
     assert sum(sizes) == 600
     assert sizes[-1] > 500
-
-
-@pytest.mark.parametrize("caught", [False, True])
-def test_text_that_a_flat_step_first_returns_after_some_elements_is_refused(caught: bool) -> None:
-    """The step's first few elements are a part of their own."""
-    pipeline = tg.Pipeline()
-    flat = tg.FlatMap(lambda n: str(n) if n > 17 else None)
-    _ = pipeline | tg.Create(range(30)) | "flat" >> (flat.with_exception_handling() if caught else flat)
-    with pytest.raises(tg.UserCodeError, match="'flat'") as caught_error:
-        pipeline.run()
-    assert "returned the str '18'" in str(caught_error.value)

@@ -173,7 +173,6 @@ class Chain(Operator):
             stamps=self._exits.stamps,
             checked=checked,
             typed=self.context.runtime_types,
-            first=self._loop.first,
             inlined=inlined,
         )
         bodies = self._inlining.bodies if inlined else {}

@@ -15,10 +15,10 @@ from typing import Final
 
 from tidegate.runners.engine.elementwise.comprehension import comprehension
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.runners.engine.elementwise.link_statements import emitting, run_link
+from tidegate.runners.engine.elementwise.link_statements import emitting, no_types, run_link
 from tidegate.runners.engine.elementwise.loop_builder import AT, EMPTY, NEXT, LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Fold, Shape
-from tidegate.runners.engine.elementwise.wrapped_results import no_kinds, sets_time
+from tidegate.runners.engine.elementwise.wrapped_results import sets_time
 from tidegate.runners.engine.loops.form import Assign, Building, Do, Emit, Form, Loop, Run, Statements, Test, built
 from tidegate.runners.engine.loops.inlined_statements import adding
 from tidegate.runners.engine.loops.inlining import InlinedBody
@@ -69,7 +69,7 @@ def _before(w: LoopBuilder) -> Building:
         yield Assign("(only,)", "block.windows.windows")
     for k in w.counted:
         yield Assign(f"n{k}", "0")
-    yield from no_kinds(w)
+    yield from no_types(w)
     yield from w.globals()
     if shape.times_by_index:
         yield Assign("rest", "iter(values)")

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from tidegate.runners.engine.elementwise.counters import OutputCounters
-from tidegate.runners.engine.elementwise.fused_node import InvalidResults, Link, not_iterable, refuse_results
-from tidegate.runners.engine.elementwise.result_checks import FEW, ResultChecks
+from tidegate.runners.engine.elementwise.fused_node import Link, not_iterable, refuse_results
+from tidegate.runners.engine.elementwise.result_checks import ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
@@ -59,16 +59,12 @@ class FusedLoop:
         self.generated = CompiledLoops()
         self.exits = SideExits(links, context, self.counters, exits, rest, self.generated.author_traceback, folds=folds)
         self.checks = ResultChecks(links, context)
-        self.first = any(link.flat for link in links)
-        """True until the first part of more than a few elements is done: the loop checks the types of the links'
-        results."""
         self._sides = sides
         self._owner_environment = environment
         self._attribute = attribute
         self._labels = labels
         self._variants: dict[Hashable, Callable[..., Iterator[Any]]] = {}
         self._elements_inlined: Counter[frozenset[int]] = Counter()
-        self._invalid_results = InvalidResults()
         self._started: list[Link] = []
         assigning = [link for link in links if link.form == "assign"]
         self.derived = DerivedFrom(assigning[-1].windowing.assigner) if assigning else None  # type: ignore[arg-type]
@@ -115,6 +111,8 @@ class FusedLoop:
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """The results of `finish_bundle`: WindowedValues, or plain values in the global window."""
         try:
+            if type(emitted) in NOT_SEVERAL:
+                refuse_results(emitted)
             values = guarded_items(emitted, step=link.label, where=link.where, method="finish_bundle")
             for value in self.checks.track(k, values, None):
                 inner = value.value if type(value) is TaggedOutput else value
@@ -176,8 +174,6 @@ class FusedLoop:
             raise
         except BaseException as error:
             rethrow(self.attributed(error))
-        if len(block) > FEW:
-            self.first = False
         yield from self.exits.flush_tagged(block)
 
     def attributed(self, error: BaseException) -> BaseException:
@@ -220,10 +216,7 @@ class FusedLoop:
             "calls": self.counters.calls,
             "counts": self.counters.counts,
             "extra": self.counters.extra,
-            "refuse_noted": self._invalid_results.refuse,
-            "none_as_empty": lambda results: () if results is None else results,
             "refuse_results": refuse_results,
-            "note_results": self._invalid_results.note,
             "pack": self._pack,
             "pack_split": self._pack_split,
             "same_windows": lambda block: block.windows.windows,

@@ -186,24 +186,3 @@ def refuse_results(results: Any) -> None:
         f"it returned the {type(results).__name__} {shorten(results, 60)}, and its elements are the items of what it "
         f"returns: {NOT_SEVERAL[type(results)]}"
     )
-
-
-class InvalidResults:
-    """Refuses results of a step whose exceptions are caught: notes them inside the `try`, and raises after it."""
-
-    __slots__ = ("_invalid_results",)
-
-    def __init__(self) -> None:
-        self._invalid_results: Any = None
-
-    def note(self, results: Any) -> Any:
-        """Return the results, and note them if they are to be refused."""
-        if type(results) in NOT_SEVERAL:
-            self._invalid_results = results
-        return results
-
-    def refuse(self) -> None:
-        """Raise TypeError if results were noted."""
-        if self._invalid_results is not None:
-            noted, self._invalid_results = self._invalid_results, None
-            refuse_results(noted)

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, FLUSH_WHEN_FULL, NEXT, SPLIT_WHEN_FULL, LoopBuilder
-from tidegate.runners.engine.elementwise.wrapped_results import guarded, needs_guard, sets_time, stamped, tagged
+from tidegate.runners.engine.elementwise.wrapped_results import guarded, needs_guard, no_kinds, sets_time, stamped, tagged
 from tidegate.runners.engine.loops.form import Assign, At, Block, Building, Do, Emit, Loop, Statement, Test, Try, built
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
 from tidegate.runners.engine.loops.inlining import InlinedBody
@@ -23,6 +23,14 @@ That is the variable given to the step, unless the expression can be evaluated o
 
 _SEVERAL: Final = (ast.Tuple, ast.List, ast.ListComp)
 """Expressions of several results: neither None nor anything that a step refuses to iterate over."""
+
+
+def no_types(w: LoopBuilder) -> Iterator[Statement]:
+    """What begins a loop: for each link whose results are tested, no type is known yet that passes the test."""
+    yield from no_kinds(w)
+    for k, link in enumerate(w.links):
+        if _may_be_one_value(w, k, link):
+            yield Assign(f"several{k}", "None")
 
 
 def run_link(w: LoopBuilder, k: int, element: str, result: str, following: Following) -> Building:
@@ -120,14 +128,13 @@ def _call(w: LoopBuilder, at: At, link: Link, result: str) -> Before[str]:
 def _several(w: LoopBuilder, at: At, link: Link, result: str, following: Following) -> Building:
     """A call that returns several results."""
     k, element = at
-    body, checked = w.inlined.get(k), w.shape.checked
+    checked = w.shape.checked
     call = yield from _call(w, at, link, f"r{k}")
     if call != f"r{k}":
         yield Assign(f"r{k}", call, at)
-    if body is None or not isinstance(body.expression, _SEVERAL):
+    if _may_be_one_value(w, k, link):
         yield Test(f"r{k} is None", (Assign(f"r{k}", "()"),) if checked else w.skip)
-        if w.shape.first:
-            yield Test(f"type(r{k}) in NOT_SEVERAL", (Do(f"refuse_results(r{k})", at),), at=at)
+        yield _refused(at, f"r{k}")
     if checked:
         yield Assign(f"r{k}", f"checked_results({k}, r{k}, s{k}, {element})")
     elif k == len(w.links) - 1 and _emits_directly(w, link) and not (w.carries_time or w.windows or w.shape.indexed):
@@ -141,6 +148,20 @@ def _several(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
     yield _each_result(w, at, link, result, following)
     if w.flushed_after == k:
         yield SPLIT_WHEN_FULL
+
+
+def _may_be_one_value(w: LoopBuilder, k: int, link: Link) -> bool:
+    """True if what a link returns as its results may be one value, such as a str, which would be taken apart."""
+    if k not in w.inlined:
+        return link.flat
+    return link.flat and not (w.inlined[k].yields or isinstance(w.inlined[k].expression, _SEVERAL))
+
+
+def _refused(at: At, results: str) -> Statement:
+    """Refuse results that are one value. A type is looked up only if the last element's results had another one."""
+    refused = Test(f"type({results}) in NOT_SEVERAL", (Do(f"refuse_results({results})", at),), at=at)
+    seen = f"several{at[0]}"
+    return Test(f"type({results}) is not {seen}", (refused, Assign(seen, f"type({results})")), at=at)
 
 
 def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Following) -> Building:
@@ -188,14 +209,15 @@ def _caught(w: LoopBuilder, at: At, link: Link, result: str, following: Followin
     yield Assign(f"calls[{k}]", "1", adds=True)
     if link.flat:
         yield Assign(f"r{k}", "[]")
+        yield Assign(f"i{k}", "None")
     body = tuple(_tried(w, at, link, made))
     yield Try(body, f"catch{k} as error{k}", (dead_letter, *forgotten, *left))
     yield from _checks(w, at, result if made == result else "")
     if link.flat:
         if w.shape.checked:
             yield Do(f"verify_tracked({k})")
-        if w.shape.first:
-            yield Do("refuse_noted()", at)
+        if _may_be_one_value(w, k, link):
+            yield _refused(at, f"i{k}")  # not in the `try`, where it would become a dead letter
         yield _each_result(w, at, link, result, following)
     else:
         if link.form == "filter":
@@ -205,14 +227,13 @@ def _caught(w: LoopBuilder, at: At, link: Link, result: str, following: Followin
 
 def _tried(w: LoopBuilder, at: At, link: Link, made: str) -> Iterator[Statement]:
     k, element = at
-    call = yield from _call(w, at, link, f"i{k}" if link.flat else made)
+    assigned = f"i{k}" if link.flat else made
+    call = yield from _call(w, at, link, assigned)
+    if call != assigned:
+        yield Assign(assigned, call, at)
     if link.flat:
-        results = f"none_as_empty({call})"
-        if w.shape.first:
-            results = f"note_results({results})"
-        yield Do(f"r{k}.extend({f'track({k}, {results}, {element})' if w.shape.checked else results})", at)
-    elif call != made:
-        yield Assign(made, call, at)
+        results = f"track({k}, i{k}, {element})" if w.shape.checked else f"i{k}"
+        yield Test(f"i{k} is not None", (Do(f"r{k}.extend({results})", at),))
 
 
 def _checks(w: LoopBuilder, at: At, result: str = "") -> Iterator[Statement]:

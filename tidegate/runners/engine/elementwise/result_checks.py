@@ -14,8 +14,7 @@ from tidegate.sdk.errors import CheckError, shorten
 from tidegate.sdk.typehints.compatibility import matches
 from tidegate.sdk.typehints.hints import type_name
 
-FEW: Final = 16
-"""The elements of a step's first part."""
+_FEW: Final = 16
 
 
 class ResultChecks:
@@ -47,7 +46,7 @@ class ResultChecks:
         A step's first few elements are a part of their own: the loop for the others is written for what they have
         shown, such as results with timestamps.
         """
-        few = FEW if self._blocks == 0 else 0
+        few = _FEW if self._blocks == 0 else 0
         self._blocks += 1
         n = 0 if self._checks is None else self._checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)

@@ -18,9 +18,8 @@ class Shape:
     `timed`: timestamps differ within the block. `times_by_index`: they do, but the loop looks them up by index (see
     `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
-    that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
-    `inlined`: the links whose functions are not called: the loop contains their text. The number after the last link is
-    that of the grouping at the end, whose function adds an element.
+    that have emitted TimestampedValues so far. `inlined`: the links whose functions are not called: the loop contains
+    their text. The number after the last link is that of the grouping at the end, whose function adds an element.
     """
 
     timed: bool = False
@@ -31,7 +30,6 @@ class Shape:
     stamps: frozenset[int] = frozenset()
     checked: bool = False
     typed: bool = False
-    first: bool = False
     inlined: frozenset[int] = frozenset()
 
 

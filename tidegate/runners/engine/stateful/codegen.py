@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.runners.engine.elementwise.fused_node import Link, argument, call_arguments
-from tidegate.runners.engine.elementwise.link_statements import emitting, run_link
+from tidegate.runners.engine.elementwise.link_statements import emitting, no_types, run_link
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, EMPTY, FLUSH, NEXT, LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Shape
-from tidegate.runners.engine.elementwise.wrapped_results import no_kinds
 from tidegate.runners.engine.loops.form import Assign, Block, Building, Do, Emit, Form, Loop, Run, Test, built
 from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
@@ -56,10 +55,11 @@ def generate_callback(callback: Callback, declared: Declarations, number: int, *
     """`run(k0, w0, t, tag)`, which points state and timers at the key and yields the callback's results."""
     step = _Step(declared, watched)
     called = Assign("r", f"callback_{number}({call_arguments(callback.params, step.callback_argument)})", _KEY)
+    refused = Test("type(r) in NOT_SEVERAL", (Do("refuse_results(r)", _KEY),))
     results = Emit("track(0, r, None)" if watched else "r", _KEY, several=True)
     verified = (Run(_KEY, (Do("verify()"), Do("verify_tracked(0)"))),) if watched else ()
     pointing = built(step.pointing("cell_{}.table.get"))
-    return Form("k0, w0, t, tag", (*pointing, called, Test("r is not None", (results,)), *verified))
+    return Form("k0, w0, t, tag", (*pointing, called, Test("r is not None", (refused, results)), *verified))
 
 
 def _before(w: LoopBuilder, step: _Step) -> Building:
@@ -67,7 +67,7 @@ def _before(w: LoopBuilder, step: _Step) -> Building:
     yield from EMPTY
     yield Assign("late", "0")
     yield from step.changes()
-    yield from no_kinds(w)
+    yield from no_types(w)
     yield from w.globals()
     match w.shape.windows:
         case "one":

@@ -148,7 +148,6 @@ class StatefulLoops:
             stamps=self.fused.exits.stamps,
             checked=checked,
             typed=self._context.runtime_types,
-            first=self.fused.first,
             inlined=inlined,
         )
         body = self._inlining_for(checked).bodies[0] if inlined else None
