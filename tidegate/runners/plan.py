@@ -14,6 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import (
+    FLAT_FORMS,
+    AssignWindows,
     CombinePerKey,
     Create,
     GroupByKey,
@@ -205,6 +207,23 @@ class Plan:
         if not self._region_of:
             self._region_of.update({stage: number for number, stages in enumerate(self.regions) for stage in stages})
         return self._region_of[stage]
+
+
+MAX_NESTED_LOOPS: Final = 16
+"""How many loops the nodes of a step may nest in the loop over its elements.
+
+Python compiles at most 20 blocks in each other. The others are for the loop over elements, for what a stateful step or
+a grouping does for each window, and for the handler of exceptions.
+"""
+
+
+def nested_loops(node: Node) -> int:
+    """How many loops a node nests: over its results, and over the windows of its element, if there can be several."""
+    match node:
+        case ParDo():
+            return (node.form in FLAT_FORMS) + node.sees_window
+        case _:
+            return int(isinstance(node, AssignWindows))
 
 
 def side_id(label: str, number: int | str) -> str:

@@ -11,8 +11,9 @@ from tidegate.runners.engine.grouping.combiners import load_combiner
 from tidegate.runners.engine.grouping.fold_codegen import adding_function
 from tidegate.runners.engine.grouping.operator import TABLE_PATHS
 from tidegate.runners.engine.loops.inlining import Inlining
+from tidegate.runners.engine.loops.inlining import Step as Inlinable
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.portable.model import CombinePerKey, ParDo, Pipeline
+from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, ParDo, Pipeline
 from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn
 from tidegate.sdk.runner import RunOptions
 from tidegate.sdk.user_code.user_fn import UserFn
@@ -31,15 +32,24 @@ class FunctionCall:
 def function_calls(plan: Plan, options: RunOptions, *, load: bool = True) -> Iterator[FunctionCall]:
     """How each function is run, in the order of the plan. Unpickles the functions, unless `load` is False."""
     always = _always_called(options)
-    nodes = [(node, step) for step in plan.steps if step.phase != "merge" for node in step.nodes]
-    for node, of in nodes:
+    for step in plan.steps:
+        if step.phase != "merge":
+            yield from _calls_of(step, plan.pipeline, always, load=load)
+
+
+def _calls_of(step: Step, pipeline: Pipeline, always: str, *, load: bool) -> Iterator[FunctionCall]:
+    not_inlined: dict[str, str] | None = None
+    for node in step.nodes:
         if isinstance(node, (ParDo, CombinePerKey)):
-            reason = always or _why_called(node, of)
-            if not reason:
-                if not load and node.fn.body is not None:
-                    yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
-                    continue
-                reason = _why_not_inlined(node, plan.pipeline) if load else "its source is not known"
+            reason = always or _why_called(node, step)
+            if not reason and load:
+                not_inlined = not_inlined if not_inlined is not None else _why_not_inlined(step, pipeline)
+                reason = not_inlined.get(node.label, "")
+            elif not reason and node.fn.body is not None:
+                yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
+                continue
+            elif not reason:
+                reason = "its source is not known"
             yield FunctionCall(node.label, node.fn, "called" if reason else "inlined", reason)
 
 
@@ -64,11 +74,17 @@ def _why_called(node: ParDo | CombinePerKey, step: Step) -> str:
     return ""
 
 
-def _why_not_inlined(node: ParDo | CombinePerKey, pipeline: Pipeline) -> str:
-    if isinstance(node, CombinePerKey):
-        combiner = load_combiner(node)
-        if isinstance(combiner, GeneratedCombineFn) and combiner.adding is not None:
-            return ""  # loops have its lines in any case
-        adding = adding_function(combiner, node.fn.body, "whole")
-        return "it is a combiner" if adding is None else Inlining([adding]).reasons.get(0, "")
-    return Inlining([load_link(node, pipeline)]).reasons.get(0, "")
+def _why_not_inlined(step: Step, pipeline: Pipeline) -> dict[str, str]:
+    """By label, why the functions of a step are not inlined, without those that are."""
+    nodes = [node for node in step.nodes if isinstance(node, (ParDo, AssignWindows))]
+    links: list[Inlinable] = [load_link(node, pipeline) for node in nodes]
+    labels, reasons = [node.label for node in nodes], {}
+    match step.tail:
+        case CombinePerKey() as node if not _why_called(node, step):
+            combiner = load_combiner(node)
+            adding = adding_function(combiner, node.fn.body, "whole")
+            if adding is not None:
+                links, labels = [*links, adding], [*labels, node.label]
+            elif not isinstance(combiner, GeneratedCombineFn) or combiner.adding is None:
+                reasons[node.label] = "it is a combiner"  # loops have the lines of a generated one in any case
+    return reasons | {labels[k]: reason for k, reason in Inlining(links).reasons.items()}

@@ -20,7 +20,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
+from tidegate.runners.plan import (
+    MAX_NESTED_LOOPS,
+    Decision,
+    Edge,
+    Exchange,
+    Mode,
+    Path,
+    Phase,
+    Plan,
+    Step,
+    nested_loops,
+)
 from tidegate.runners.planner import rules
 from tidegate.sdk.errors import counted
 from tidegate.sdk.portable.async_calls import AsyncCalls
@@ -99,6 +110,7 @@ def cut(
 def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
     """The node, with the nodes behind it that are fused with it."""
     chain = [head]
+    loops = nested_loops(head)
     while rules.element_wise(chain[-1]):
         last = chain[-1]
         if any(list(state.pipeline.consumers(out.collection)) for out in last.outputs[1:]):
@@ -111,7 +123,13 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
         reader = readers[0]
         if side_inputs(reader):
             break
+        loops += nested_loops(reader)
         if rules.element_wise(reader):
+            if loops > MAX_NESTED_LOOPS:
+                state.decide(
+                    reader, "begins another loop", f"the one before nests {loops - nested_loops(reader)} loops"
+                )
+                break
             chain.append(reader)
             continue
         if _absorbs(state, chain, reader):

@@ -35,6 +35,9 @@ MAIN: Final = "main"
 Form: TypeAlias = Literal["process", "map", "flat_map", "filter", "map_tuple", "flat_map_tuple"]
 """How a ParDo calls its function: a DoFn's `process`, or a plain function in one of the library's forms."""
 
+FLAT_FORMS: Final[frozenset[Form]] = frozenset({"process", "flat_map", "flat_map_tuple"})
+"""The forms whose functions may return several results for an element."""
+
 KeyOf: TypeAlias = Literal["first", "element", "none"]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
 
 from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method
 from tidegate.sdk.authoring.side_inputs import MISSING
@@ -174,7 +174,7 @@ class ElementStep(Transform, Generic[E, R]):
         wanted = self.input_type if self.input_type is not None else self.takes(signature)
         if input.pipeline.checks_types:
             self.check_input(input.element_type, wanted, self.default_label())
-        if self.form in _FLAT and input.pipeline.checks_types:
+        if self.form in portable.FLAT_FORMS and input.pipeline.checks_types:
             unfit = compatibility.unfit_as_several(signature.result)
             if unfit:
                 raise BuildError(
@@ -193,9 +193,6 @@ class ElementStep(Transform, Generic[E, R]):
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         """The type of element the step emits."""
         return unwrapped(signature.result)
-
-
-_FLAT: Final = frozenset({"flat_map", "flat_map_tuple", "process"})
 
 
 class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tidegate.runners.plan import nested_loops
 from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
-from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
+from tidegate.sdk.portable.model import FLAT_FORMS, AssignWindows, ParDo, Pipeline
 from tidegate.sdk.relational.python.generated_functions import body_of_compiled
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.user_code.body import Body
@@ -76,7 +77,12 @@ class Link:
     @property
     def flat(self) -> bool:
         """True if it may return several results for an element."""
-        return self.form in ("flat_map", "flat_map_tuple", "process")
+        return self.form in FLAT_FORMS
+
+    @property
+    def loops(self) -> int:
+        """How many loops it nests in a chain, if its function is called."""
+        return nested_loops(self.node)
 
 
 def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:

@@ -9,7 +9,14 @@ from typing import Final, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, FLUSH_WHEN_FULL, NEXT, SPLIT_WHEN_FULL, LoopBuilder
-from tidegate.runners.engine.elementwise.wrapped_results import guarded, needs_guard, no_kinds, sets_time, stamped, tagged
+from tidegate.runners.engine.elementwise.wrapped_results import (
+    guarded,
+    needs_guard,
+    no_kinds,
+    sets_time,
+    stamped,
+    tagged,
+)
 from tidegate.runners.engine.loops.form import Assign, At, Block, Building, Do, Emit, Loop, Statement, Test, Try, built
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
 from tidegate.runners.engine.loops.inlining import InlinedBody

@@ -23,8 +23,9 @@ from tidegate.runners.engine.loops.definite_assignment import may_be_unset
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
 from tidegate.runners.engine.loops.plain_syntax import Called, check, targets_inside
 from tidegate.runners.engine.loops.private_names import mangled
-from tidegate.runners.engine.loops.statements import assigned, parts
+from tidegate.runners.engine.loops.statements import assigned, nested_blocks, parts
 from tidegate.runners.engine.loops.tagged_results import TaggedResults
+from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
@@ -103,6 +104,16 @@ class InlinedBody:
         """Whether the body is an expression that assigns nothing, of parameters that the engine passes as they are."""
         return not (self.first or self.local)
 
+    @property
+    def nested(self) -> int:
+        """How many blocks its statements nest."""
+        return nested_blocks(self.first)
+
+    @property
+    def around_yield(self) -> int:
+        """How many more blocks it nests around what follows than a loop over its results, which it yields, does."""
+        return nested_blocks(self.first, around_yield=True) if self.yields else 0
+
     def values(self) -> tuple[Any, ...]:
         """The values of `globals` now. KeyError if one of them is not set."""
         here, builtin = _namespaces(self.fn)
@@ -159,6 +170,8 @@ class Step(Protocol):
     @property
     def consts(self) -> tuple[Any, ...]: ...
     @property
+    def loops(self) -> int: ...
+    @property
     def inner(self) -> Body | None: ...
 
 
@@ -171,13 +184,17 @@ class Inlining:
     def __init__(self, links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]] | None = None) -> None:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
+        free = MAX_NESTED_LOOPS - sum(link.loops for link in links)
         for k, link in enumerate(links):
             if link.fn is None:
                 continue
             match inlined_body(link, cells or {}):
                 case str(reason):
                     self.reasons[k] = reason
+                case body if body.nested > free:
+                    self.reasons[k] = f"the chain's loops would be nested too deeply (more than {MAX_NESTED_LOOPS})"
                 case body:
+                    free -= body.around_yield
                     self.bodies[k] = body
 
     def ready(self) -> frozenset[int]:
@@ -293,6 +310,7 @@ class CalledStep:
     params: tuple[Param, ...] = (Param("element"),)
     guarded: bool = False
     consts: tuple[Any, ...] = ()
+    loops: int = 0
     inner: None = None
 
 

@@ -114,6 +114,24 @@ def yielding(statements: list[ast.stmt], following: list[ast.stmt]) -> list[ast.
     return done
 
 
+def nested_blocks(statements: Sequence[ast.stmt], *, around_yield: bool = False) -> int:
+    """How many blocks statements nest, with the one that a `return` leaves: all, or those around a `yield`."""
+    return _nested(statements, around_yield=around_yield) + _returns(statements)
+
+
+def _nested(statements: Sequence[ast.stmt], *, around_yield: bool) -> int:
+    inside = [
+        _nested([*each.body, *each.orelse], around_yield=around_yield) + (not isinstance(each, ast.If))
+        for each in statements
+        if isinstance(each, (ast.If, ast.For, ast.While)) and (not around_yield or _has_yield(each))
+    ]
+    return max(inside, default=0)
+
+
+def _has_yield(statement: ast.stmt) -> bool:
+    return any(isinstance(each, ast.Yield) for each in ast.walk(statement))
+
+
 def assigned(nodes: Sequence[ast.AST]) -> dict[str, None]:
     """The local variables that statements and expressions assign: all but those of comprehensions."""
     found: dict[str, None] = {}
