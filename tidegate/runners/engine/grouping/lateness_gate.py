@@ -1,4 +1,7 @@
-"""Decides which windows of a grouping that the watermark fires are open, and counts the late elements."""
+"""Groupings without triggers: which windows are open at the watermark, and the count of dropped late elements.
+
+With triggers or panes, `engine/windowing/panes.py` decides it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a pane: elements enter it or are dropped as late, its trigger fires it, and expiry emits the rest."""
+"""The life of a pane: elements enter or are dropped as late; it fires with its index and timing, and expires."""
 
 from __future__ import annotations
 

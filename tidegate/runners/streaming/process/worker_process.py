@@ -1,4 +1,4 @@
-"""A worker's process: one loop that runs its tasks, and sends and receives their messages.
+"""A worker's process: one loop that runs its tasks and polls their sockets; it makes the state backend they ask for.
 
 One thread does everything except commits, and uploads of checkpoint files to a remote storage. After each round of work
 it polls the sockets, and waits only if the tasks have nothing to do.

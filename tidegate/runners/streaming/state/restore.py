@@ -1,4 +1,4 @@
-"""Selects the state that a task is restored from, out of a checkpoint by tasks of the same or another parallelism."""
+"""Selects the files that a task is restored from, out of a checkpoint by tasks of the same or another parallelism."""
 
 from __future__ import annotations
 

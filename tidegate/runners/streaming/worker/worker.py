@@ -1,4 +1,7 @@
-"""A worker: it drives its task of every stage, one bounded step at a time. It uses no sockets, files or processes."""
+"""A worker: drives its task of every stage, one bounded step at a time, and sends heartbeats.
+
+It uses no sockets, files or processes.
+"""
 
 from __future__ import annotations
 
