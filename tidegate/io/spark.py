@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.sdk.connectors.sinks import Delivery
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE
-from tidegate.sdk.data.columns import SCALARS, UNKNOWN, ColumnType, Field, Schema
+from tidegate.sdk.data.columns import SCALARS, UNKNOWN, ColumnType, Field, Schema, stored_type
 from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
@@ -217,7 +217,7 @@ _LIKE: Final = {
 def _column_type(type: Any) -> ColumnType:
     """The type of a column of Spark's, of those that expressions know; else `unknown`."""
     name = type.simpleString()
-    return SCALARS.get(_LIKE.get(name, name), UNKNOWN)
+    return stored_type(name) if name.startswith("decimal(") else SCALARS.get(_LIKE.get(name, name), UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)

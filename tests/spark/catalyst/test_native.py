@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, NamedTuple
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
+from tests.spark.catalyst.conftest import processes_below
 from tests.sql.test_random_queries import A, B
 from tests.support.sql.random_queries import ROWS_A, ROWS_B, Grammar
 from tidegate.runners.spark.runner import SparkRunner
 from tidegate.sdk.errors import OptionsError, UserCodeError
-
-
-@pytest.fixture
-def no_workers(spark_session: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Python code in Spark's JVM is an error, and no process is started for it."""
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    def refused(*arguments: Any) -> None:
-        raise AssertionError("a worker is used")
-
-    monkeypatch.setattr(DataFrame, "mapInArrow", refused)
-    before = set(children_of_jvm(spark_session))
-    yield
-    assert set(children_of_jvm(spark_session)) <= before
-
-
-def children_of_jvm(spark: Any) -> list[str]:
-    pid = spark._jvm.java.lang.ProcessHandle.current().pid()
-    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
 class Sale(NamedTuple):
@@ -74,9 +56,36 @@ def test_steps_after_a_region_get_its_rows_with_their_timestamps_and_panes(sales
     assert found == totals(tg.Pipeline() | tg.Create(SALES))
 
 
-def test_workers_compute_what_spark_is_told_not_to(sales: Any) -> None:
+def test_workers_compute_what_spark_is_told_not_to(spark_session: Any, sales: Any) -> None:
     found = totals(tg.Pipeline(options=["--runner", "spark", "--spark_native", "off"]) | tg.io.ReadFromSpark(sales))
     assert found == totals(tg.Pipeline() | tg.Create(SALES))
+    assert processes_below(spark_session)
+
+
+class Price(NamedTuple):
+    user: str
+    each: Annotated[Decimal, "decimal(20,2)"]
+    rate: Annotated[Decimal, "decimal(38,37)"] | None
+
+
+PRICES = [
+    Price("a", Decimal("10.25"), Decimal("0.5")),
+    Price("b", Decimal("-0.03"), None),
+    Price("a", Decimal("99999999999999999.99"), Decimal("-2.0000000000000000000000000000000000001")),
+]
+
+
+def test_decimals_have_the_digits_of_the_direct_runner(spark_session: Any, no_workers: None) -> None:
+    types = {"user": pa.string(), "each": pa.decimal128(20, 2), "rate": pa.decimal128(38, 37)}
+    frame = spark_session.createDataFrame(pa.Table.from_pylist([e._asdict() for e in PRICES], pa.schema(types)))
+    query = """
+        SELECT user, SUM(each) AS total, AVG(each) AS mean, MIN(rate) AS least, SUM(each * rate) AS rated,
+            MAX(each / 7 - 0.005) AS quotient, COUNT(*) FILTER (WHERE each > 10) AS many
+        FROM prices GROUP BY user ORDER BY user"""
+    sources = [tg.Pipeline(runner) | tg.Create(PRICES) for runner in ("direct", "spark")]
+    sources.append(tg.Pipeline("spark") | tg.io.ReadFromSpark(frame))
+    found = [repr(({"prices": each} | tg.Sql(query)).collect()) for each in sources]
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize(
@@ -85,6 +94,14 @@ def test_workers_compute_what_spark_is_told_not_to(sales: Any) -> None:
         lambda rows: rows | tg.Select("user", each=tg.col("n") % tg.col("n")) | tg.GroupBy("user").agg(n=tg.fn.count()),
         lambda rows: rows | "big" >> tg.Filter(tg.col("n") * (2**62) > 0) | tg.GroupBy("user").agg(n=tg.fn.count()),
         lambda rows: rows | "cast" >> tg.Select(x=tg.col("user").cast("bigint")) | tg.GroupBy("x").agg(n=tg.fn.count()),
+        lambda rows: (
+            rows | "digits" >> tg.Select(x=tg.col("n").cast("decimal(2,2)")) | tg.GroupBy("x").agg(n=tg.fn.count())
+        ),
+        lambda rows: (
+            rows
+            | "sum" >> tg.Select(x=tg.col("n").cast("decimal(38,0)") + Decimal("9" * 38))
+            | tg.GroupBy("x").agg(n=tg.fn.count())
+        ),
     ],
 )
 def test_errors_name_the_step_and_the_condition_as_on_the_direct_runner(spark_session: Any, steps: Any) -> None:

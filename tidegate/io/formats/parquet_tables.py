@@ -113,6 +113,8 @@ def _is_same(given: Any, type: Any) -> bool:
 
     if kinds.is_timestamp(given):
         return given.tz == "UTC" and given.unit in ("us", "ms") and kinds.is_timestamp(type) and type.tz == "UTC"
+    if kinds.is_decimal(given):
+        return bool(kinds.is_decimal128(given) and given == type)
     return any(
         fits(given) and fits(type)
         for fits in (

@@ -157,6 +157,11 @@ SCALARS: Final[dict[str, ScalarType]] = {
 """The types without parameters, by name."""
 
 
+def is_scalar(type: ColumnType) -> bool:
+    """Whether a type's values have no parts: one of `SCALARS`, or decimals."""
+    return isinstance(type, DecimalType) or str(type) in SCALARS
+
+
 # -- types by name
 
 _TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)*`|\w+|[<>(),:])")

@@ -48,6 +48,22 @@ def decimal_cast_fails(given: ColumnType, to: DecimalType) -> bool:
     return True
 
 
+def operation_fails(operation: str, types: Sequence[ColumnType], result: DecimalType) -> bool:
+    """Whether an operation with a decimal result may be an error."""
+    of = [each for each in types if isinstance(each, DecimalType)]
+    match operation:
+        case "add" | "subtract":
+            one, two = of
+            fewer = result.whole_digits <= max(one.whole_digits, two.whole_digits)
+            return fewer or result.scale < max(one.scale, two.scale)
+        case "multiply":
+            one, two = of
+            return result.scale < one.scale + two.scale or result.precision <= one.precision + two.precision
+        case "round":
+            return result.whole_digits <= of[0].whole_digits
+    return operation in ("divide", "remainder", "sum", "avg")
+
+
 def result_type(operation: str, types: Sequence[ColumnType], digits: int = 0) -> DecimalType:
     """The type of an operation on decimals. `digits` is the literal of `round`."""
     one, *others = [each for each in types if isinstance(each, DecimalType)]

@@ -18,6 +18,8 @@ _CONDITIONS: Final = {
     "CAST_OVERFLOW": "CAST_OVERFLOW",
     "DATETIME_OVERFLOW": "DATETIME_OVERFLOW",
     "INVALID_INDEX_OF_ZERO": "INVALID_INDEX_OF_ZERO",
+    "NUMERIC_VALUE_OUT_OF_RANGE": "NUMERIC_VALUE_OUT_OF_RANGE",
+    "NUMERIC_OUT_OF_SUPPORTED_RANGE": "NUMERIC_VALUE_OUT_OF_RANGE",
 }
 """Spark's names of errors, with subclasses after a dot, and those of expressions."""
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import SCALARS, ColumnType
+from tidegate.sdk.data.columns import VOID, ColumnType, DecimalType, is_scalar
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
 
 _TEXTS: Final[dict[str, str]] = {
@@ -195,7 +195,8 @@ def _in_calendar(text: str, type: str, condition: str) -> str:
     return f"IF({text} NOT BETWEEN {least} AND {greatest}, {refused}, {text})"
 
 
-_OTHER_CASTS: Final = frozenset({("string", "date"), *((of, "timestamp") for of in ("string", "bigint", "double"))})
+_TO_INSTANTS: Final = ("string", "bigint", "decimal", "double")
+_OTHER_CASTS: Final = frozenset({("string", "date"), *((of, "timestamp") for of in _TO_INSTANTS)})
 """The casts with which Spark goes beyond the years 1 to 9999, or reads texts that have no date or a zone by name."""
 
 _DEEPEST: Final = 5
@@ -208,7 +209,7 @@ def fits(tree: Tree) -> bool:
 
 
 def _repeats(tree: Tree) -> int:
-    if str(tree.type) not in (*SCALARS, "void"):
+    if tree.type != VOID and not is_scalar(tree.type):
         return _DEEPEST + 1
     inner = max(map(_repeats, parts(tree)), default=0)
     match tree:
@@ -219,7 +220,7 @@ def _repeats(tree: Tree) -> int:
             return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
         case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
             return _DEEPEST + 1
-        case Cast(operand=operand, type=type) if (str(operand.type), str(type)) in _OTHER_CASTS:
+        case Cast(operand=operand, type=type) if (operand.type.kind, type.kind) in _OTHER_CASTS:
             return _DEEPEST + 1
         case _:
             return inner
@@ -238,7 +239,9 @@ def literal(tree: Literal) -> str:
     value, type = tree.value, spark_type(tree.type)
     if value is None:
         return "NULL" if type == "void" else f"CAST(NULL AS {type})"
-    return _LITERALS[str(tree.type).partition("(")[0]](value)
+    if isinstance(tree.type, DecimalType):
+        return f"CAST({value:f}BD AS {type})"
+    return _LITERALS[str(tree.type)](value)
 
 
 def _bigint(value: int) -> str:

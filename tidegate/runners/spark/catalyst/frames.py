@@ -18,7 +18,7 @@ from tidegate.runners.spark.catalyst.expressions import quoted, spark_type
 from tidegate.runners.spark.catalyst.relations import Made, made, united
 from tidegate.runners.spark.plan.failures import message_of, translated_errors
 from tidegate.sdk.connectors.stored_tables import StoredTable
-from tidegate.sdk.data.columns import SCALARS, Field, Schema
+from tidegate.sdk.data.columns import ColumnType, DecimalType, Field, Schema, is_scalar
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import Create, Flatten, Node, Pipeline, Read, Relate
 from tidegate.sdk.relational.expressions import Column, column_names
@@ -144,7 +144,7 @@ class NativeFrames:
                 rows.append(values_of(element))
             except Exception as error:
                 rethrow(user_error(error, step=reader.label, where=reader.where, element=element))
-        schema = pa.schema([pa.field(each.name, _arrow_type(str(each.type)), each.nullable) for each in fields])
+        schema = pa.schema([pa.field(each.name, _arrow_type(each.type), each.nullable) for each in fields])
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in fields]
         arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
         return self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
@@ -152,7 +152,7 @@ class NativeFrames:
 
 def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field]:
     """The fields of a collection that the nodes of a region read; at least one."""
-    scalars = [each for each in schema.fields if str(each.type) in SCALARS]
+    scalars = [each for each in schema.fields if is_scalar(each.type)]
     names: set[str] = set()
     for node in readers:
         match node:
@@ -163,9 +163,11 @@ def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field
     return [each for each in scalars if each.name in names] or scalars[:1]
 
 
-def _arrow_type(name: str) -> Any:
+def _arrow_type(type: ColumnType) -> Any:
     import pyarrow as pa
 
+    if isinstance(type, DecimalType):
+        return pa.decimal128(type.precision, type.scale)
     return {
         "boolean": pa.bool_(),
         "bigint": pa.int64(),
@@ -175,14 +177,14 @@ def _arrow_type(name: str) -> Any:
         "date": pa.date32(),
         "timestamp": pa.timestamp("us", "UTC"),
         "interval": pa.duration("us"),
-    }[name]
+    }[str(type)]
 
 
 def _table(session: Any, table: StoredTable | str) -> Any:
     """The DataFrame of files. Their columns are given, so that Spark starts no job to infer them."""
     if isinstance(table, str):
         raise RunError(f"the files have changed since the run was planned: {table}")
-    columns = (each for each in table.schema.fields if str(each.type) in SCALARS)
+    columns = (each for each in table.schema.fields if is_scalar(each.type))
     ddl = ", ".join(f"{quoted(each.name)} {spark_type(each.type)}" for each in columns)
     reader = session.read.schema(ddl).option("datetimeRebaseMode", "CORRECTED")
     reader = reader.option("ignoreCorruptFiles", "false").option(
@@ -210,7 +212,7 @@ def _typed(frame: Any, schema: Schema) -> Any:
     types = {each.name: column_type_of_spark(each.dataType.simpleString()) for each in frame.schema}
     columns = []
     for each in schema.fields:
-        if str(each.type) in SCALARS:
+        if is_scalar(each.type):
             if types.get(each.name) != str(each.type):
                 has = f"is of type {types[each.name]}" if each.name in types else "is missing"
                 raise RunError(f"the column {each.name!r} {has}, and its elements are declared to have {each}")

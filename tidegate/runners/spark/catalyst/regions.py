@@ -16,7 +16,7 @@ from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.spark.catalyst.expressions import fits
 from tidegate.runners.spark.catalyst.relations import raises_for_one_side
 from tidegate.runners.spark.catalyst.sources import Elements, NativeInput, NativeRows, native_input
-from tidegate.sdk.data.columns import SCALARS, Schema
+from tidegate.sdk.data.columns import Schema, is_scalar
 from tidegate.sdk.portable.model import MAIN, Create, Flatten, Node, Output, Pipeline, Read, Relate, side_inputs
 from tidegate.sdk.relational.binding import split_aggregates
 from tidegate.sdk.relational.expressions import Literal as Constant
@@ -107,13 +107,13 @@ class _Search:
                 return f"{id!r} has windows"
         schemas = [self._schema(used) for used in node.inputs]
         for schema in schemas:
-            if schema is not None and not any(str(each.type) in SCALARS for each in schema.fields):
+            if schema is not None and not any(is_scalar(each.type) for each in schema.fields):
                 return "its input has no column of a type that Spark has"
             if schema is None or len({name.lower() for name in schema.names}) < len(schema.names):
                 return "names of columns differ in their case only"
         if isinstance(node, Flatten):
             alike = [[(each.name, each.type) for each in schema.fields] for schema in schemas if schema is not None]
-            same = all(each == alike[0] for each in alike) and all(map(_is_scalar, schemas))
+            same = all(each == alike[0] for each in alike) and all(map(_all_scalar, schemas))
             return "" if same and len(set(map(self._elements, node.inputs))) == 1 else "its inputs have other columns"
         if node.late_tag is not None:
             return "it emits late data"
@@ -137,7 +137,7 @@ class _Search:
             return "the steps after it take elements of the author's class"
         if self.stamps[id] == "mixed":
             return "its elements have different timestamps"
-        return "" if _is_scalar(self._schema(id)) else "it emits columns of types that only Python has"
+        return "" if _all_scalar(self._schema(id)) else "it emits columns of types that only Python has"
 
     def _is_read(self, id: str) -> bool:
         """Whether a node that Spark doesn't compute reads a collection."""
@@ -248,8 +248,8 @@ def _read_by(node: Node) -> tuple[str, ...]:
     return (*node.inputs, *(ref.collection for ref in side_inputs(node)))
 
 
-def _is_scalar(schema: Schema | None) -> bool:
-    return schema is not None and all(str(each.type) in SCALARS for each in schema.fields)
+def _all_scalar(schema: Schema | None) -> bool:
+    return schema is not None and all(is_scalar(each.type) for each in schema.fields)
 
 
 def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
@@ -276,7 +276,7 @@ def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
         case Rank(number=str(number)):
             names = [number, *(() if schemas[0] is None else schemas[0].names)]
         case Rank() | SortLimit():
-            if not all(map(_is_scalar, schemas)):
+            if not all(map(_all_scalar, schemas)):
                 return "it orders columns of types that Spark might order in another way"
     if len({name.lower() for name in names}) < len(names):
         return "names of its columns differ in their case only"

@@ -12,8 +12,9 @@ from importlib import import_module
 from typing import Any, Final
 
 from tidegate.runners.spark.catalyst.expressions import quoted, sql
-from tidegate.sdk.data.columns import Schema
+from tidegate.sdk.data.columns import DecimalType, Schema
 from tidegate.sdk.relational.binding import is_comparable, split_aggregates
+from tidegate.sdk.relational.decimal_types import decimal_cast_fails, operation_fails
 from tidegate.sdk.relational.expressions import Call, Cast, Column, Tree, mapped, walk
 from tidegate.sdk.relational.operations import CASTS, OPERATIONS
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Named, Order, Rank, Relation, SortLimit
@@ -54,10 +55,16 @@ def can_raise(tree: Tree) -> bool:
     """Whether evaluating a tree may be an error in Spark."""
     for each in walk(tree):
         match each:
+            case Call(operation=operation, type=DecimalType() as type, arguments=arguments):
+                if operation_fails(operation, [argument.type for argument in arguments], type):
+                    return True
             case Call(operation=operation, type=type) if OPERATIONS[operation].fails:
                 if str(type) != "double" or operation in ("divide", "remainder"):
                     return True
-            case Cast(operand=operand, type=type) if CASTS.get((str(operand.type), str(type))):
+            case Cast(operand=operand, type=DecimalType() as type):
+                if decimal_cast_fails(operand.type, type):
+                    return True
+            case Cast(operand=operand, type=type) if CASTS.get((operand.type.kind, type.kind)):
                 return True
     return False
 

@@ -44,8 +44,10 @@ def _settings_of(spark: Any, plan: Plan, options: SparkOptions) -> dict[str, str
 _AS_WRITTEN: Final = {
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
 }
-"""Spark evaluates an expression that may fail only for the rows and branches that have it."""
+"""Spark evaluates an expression that may fail only for the rows and branches that have it, and decimals have the digits
+that results of their operations have on every runner."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _MANY: Final = "200"
 """Spark's default, which is for large clusters."""

@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from tidegate.sdk.data.columns import ColumnType, DecimalType
 from tidegate.sdk.errors import shorten
+from tidegate.sdk.relational.decimal_types import operation_fails
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.python.numbers import divide_by_zero, remainder_by_zero
 from tidegate.sdk.relational.python.times import timestamp_micros, unix_micros
@@ -58,7 +59,7 @@ def fit(type: DecimalType) -> Fit:
 
 def _sum(of: Callable[[Decimal, Decimal], Decimal]) -> Callable[..., Callable[..., Decimal]]:
     def make(result: DecimalType, one: DecimalType, two: DecimalType) -> Callable[..., Decimal]:
-        if result.whole_digits > max(one.whole_digits, two.whole_digits) and result.scale == max(one.scale, two.scale):
+        if not operation_fails("add", (one, two), result):
             return of  # the sum has the exponent of its type, and never too many digits
         fitted = fit(result)
         return lambda a, b: fitted(of(a, b))
@@ -68,7 +69,7 @@ def _sum(of: Callable[[Decimal, Decimal], Decimal]) -> Callable[..., Callable[..
 
 def _product(result: DecimalType, one: DecimalType, two: DecimalType) -> Callable[..., Decimal]:
     multiply, fitted = EXACT.multiply, fit(result)
-    if result.scale == one.scale + two.scale and result.precision > one.precision + two.precision:
+    if not operation_fails("multiply", (one, two), result):
         zero = fitted.zero
         return lambda a, b: multiply(a, b) or zero
     return lambda a, b: fitted(multiply(a, b))
