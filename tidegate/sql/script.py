@@ -115,7 +115,7 @@ class Script:
 
     def _tables(self, statement: Parsed) -> dict[str, PCollection[Any]]:
         """The tables that a statement names, read."""
-        names = [each.name for each in statement.tree.find_all(_table_class()) if not each.name.startswith(PREFIX)]
+        names = [each.name for each in statement.tree.find_all("Table") if not each.name.startswith(PREFIX)]
         names += [each.table for each in statement.functions.values()]
         found: dict[str, PCollection[Any]] = {}
         for name in dict.fromkeys(names):
@@ -140,12 +140,6 @@ class Script:
             elif kind in _READERS:
                 self._read[name] = self.pipeline | _READERS[kind](name, name=f"Read {PurePath(name).name}")
         return self._read.get(name)
-
-
-def _table_class() -> Any:
-    from sqlglot import exp
-
-    return exp.Table
 
 
 class Query(Sql):

@@ -70,6 +70,7 @@ class Sql(PTransform[Any, PCollection[Any]]):
         from tidegate.sql.planning.context import Context, Late
         from tidegate.sql.planning.queries import PLANNER, planned
         from tidegate.sql.steps.user_functions import checked_functions
+        from tidegate.sql.syntax.nodes import check_all_read
 
         late = Late(self.late_tag)
         context = Context(
@@ -84,6 +85,7 @@ class Sql(PTransform[Any, PCollection[Any]]):
             allowed_lateness=self.allowed_lateness,
         )
         relation = planned(statement.tree, context)
+        check_all_read(statement.tree, statement.source)
         unused = [name for name in self.params if name not in context.used]
         if unused and shared is None:
             raise BuildError(f"the query has no parameter :{unused[0]}")

@@ -34,11 +34,11 @@ def is_aggregated(node: Any, items: Sequence[Item]) -> bool:
 
 
 def _has_aggregate(node: Any) -> bool:
-    if type(node).__name__ in _AGGREGATES:
+    if node.kind in _AGGREGATES:
         return True
-    if type(node).__name__ in ("Select", "Window", "Subquery"):
+    if node.kind in ("Select", "Window", "Subquery"):
         return False
-    return any(map(_has_aggregate, node.iter_expressions()))
+    return any(map(_has_aggregate, node.children()))
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def _meant(node: Any, plan: Aggregation, context: Context) -> Any:
     at = numbered(node, "GROUP BY", len(plan.items), context.source)
     if at is not None:
         return plan.items[at].node
-    if type(node).__name__ == "Column" and not node.table and plan.body.scope.named(node) is None:
+    if node.kind == "Column" and not node.table and plan.body.scope.named(node) is None:
         for item in plan.items:
             if item.name.lower() == node.name.lower():
                 return item.node
@@ -108,10 +108,10 @@ def _meant(node: Any, plan: Aggregation, context: Context) -> Any:
 def _named(node: Any, plan: Aggregation, scope: Scope) -> str:
     """The name of the field of a key: that of its column, or of the column of SELECT that is equal to it."""
     meant = _meant(node, plan, plan.body.context)
-    if type(meant).__name__ == "Column":
+    if meant.kind == "Column":
         found = scope.named(meant)
         return found.field if found is not None else str(meant.name)
-    return next((item.field for item in plan.items if item.node == meant), "key")
+    return next((item.field for item in plan.items if item.node.means_same(meant)), "key")
 
 
 def _name_calls(plan: Aggregation, outputs: Sequence[Tree], scope: Scope) -> None:
@@ -264,9 +264,7 @@ def _role(tree: Tree, roles: Any) -> Any:
 
 
 def _column_of(node: Any, name: str, plan: Aggregation) -> Any:
-    from sqlglot import exp
-
-    for each in node.find_all(exp.Column):
+    for each in node.find_all("Column"):
         found = plan.body.scope.named(each)
         if found is not None and found.field == name:
             return each

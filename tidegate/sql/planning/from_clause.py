@@ -76,7 +76,7 @@ def _kind(join: Any, context: Context) -> Kind:
 
 
 def _table(node: Any, context: Context) -> Relation:
-    match type(node).__name__:
+    match node.kind:
         case "Table":
             return _named_table(node, context)
         case "Subquery":

@@ -35,7 +35,7 @@ def planned(node: Any, context: Context, outer: Scope | None = None) -> Relation
 
 
 def _planned(node: Any, context: Context, outer: Scope | None) -> Relation:
-    match type(node).__name__:
+    match node.kind:
         case "Select":
             return selected(node, context, outer)
         case "Subquery":

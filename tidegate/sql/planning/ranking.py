@@ -19,7 +19,7 @@ from tidegate.sql.syntax.nodes import read, shown
 
 def is_row_number(node: Any) -> bool:
     """Whether a node is `ROW_NUMBER() OVER (…)`."""
-    return type(node).__name__ == "Window" and type(node.this).__name__ == "RowNumber"
+    return bool(node.kind == "Window" and node.this.kind == "RowNumber")
 
 
 @dataclass(frozen=True, slots=True)

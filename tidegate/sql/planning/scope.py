@@ -12,7 +12,7 @@ from tidegate.sdk.relational.binding import Input, bound, is_aggregate
 from tidegate.sdk.relational.expressions import Column, Tree, column_names, walk
 from tidegate.sql.steps.relation import Named, Scalar
 from tidegate.sql.syntax.expressions import tree_of
-from tidegate.sql.syntax.nodes import shown
+from tidegate.sql.syntax.nodes import QUERIES, shown
 from tidegate.sql.syntax.text import SqlText
 
 OUTER: Final = "outer."
@@ -122,10 +122,8 @@ class Scope:
             raise self.source.refusal(_in_sql(str(error)), self._refused_part(node)) from None
 
     def _refused_part(self, node: Any) -> Any:
-        from sqlglot import exp
-
-        for inner in node.iter_expressions():
-            if isinstance(inner, exp.Query):
+        for inner in node.children():
+            if inner.kind in QUERIES:
                 continue
             try:
                 bound(tree_of(inner, self), self.input)

@@ -82,7 +82,7 @@ def body_of(node: Any, context: Context, outer: Scope | None) -> Body:
 
 def _parts(node: Any) -> list[Any]:
     """The conditions that AND connects."""
-    match type(node).__name__:
+    match node.kind:
         case "And":
             return [*_parts(node.this), *_parts(node.expression)]
         case "Paren":
@@ -182,22 +182,22 @@ def items_of(body: Body) -> list[Item]:
             ]
             continue
         inner, name = node, ""
-        if type(node).__name__ == "Alias":
+        if node.kind == "Alias":
             read(node, "Alias", "this alias", body.context.source)
             inner, name = node.this, node.alias
-        column = body.scope.named(inner) if type(inner).__name__ == "Column" else None
-        name = name or (inner.name if type(inner).__name__ == "Column" else _name_of(inner, len(found)))
+        column = body.scope.named(inner) if inner.kind == "Column" else None
+        name = name or (inner.name if inner.kind == "Column" else _name_of(inner, len(found)))
         made = field_name(name, [other.field for other in found])
         found.append(Item(name, made, inner, column))
     return found
 
 
 def _is_star(node: Any) -> bool:
-    return type(node).__name__ == "Star" or (type(node).__name__ == "Column" and type(node.this).__name__ == "Star")
+    return bool(node.kind == "Star" or (node.kind == "Column" and node.this.kind == "Star"))
 
 
 def _starred(body: Body, node: Any) -> list[Named]:
-    star = node if type(node).__name__ == "Star" else node.this
+    star = node if node.kind == "Star" else node.this
     read(star, "Star", "", body.context.source)
     table = "" if star is node else node.table.lower()
     found = [each for each in body.scope.columns if not each.hidden]
@@ -215,15 +215,14 @@ def _starred(body: Body, node: Any) -> list[Named]:
 
 def _name_of(node: Any, at: int) -> str:
     """The name of a column without AS: that of its function, as in PostgreSQL."""
-    match type(node).__name__:
+    match node.kind:
         case "Filter" | "Paren" | "Cast":
             return _name_of(node.this, at)
         case "Column":
             return str(node.name)
         case "Anonymous":
             return str(node.this).lower()
-    key = getattr(node, "sql_name", None)
-    return str(key()).lower() if key is not None else f"column{at + 1}"
+    return node.function_name or f"column{at + 1}"
 
 
 # -- from the tables to the result
@@ -265,8 +264,6 @@ def joined_rows(body: Body, needed: dict[str, None], bounds: Collection[str] = (
 
 def _check_sessions(body: Body, fields: Collection[str]) -> None:
     """Raise SqlError if some of the fields are bounds of sessions, which grow until rows are grouped."""
-    from sqlglot import exp
-
     for source in body.sources:
         if source.relation.windows != "session":
             continue
@@ -275,7 +272,7 @@ def _check_sessions(body: Body, fields: Collection[str]) -> None:
             continue
         names = [each.field for each in body.scope.columns if each.field in bounds]
         places = [body.node.args.get("where"), body.node]
-        columns = (each for place in places if place is not None for each in place.find_all(exp.Column))
+        columns = (each for place in places if place is not None for each in place.find_all("Column"))
         used = next((each for each in columns if each.name.lower() in names), body.node)
         own = {each.field: each.name for each in source.relation.columns}
         keys = ", ".join([*(own[each] for each in source.relation.partition), "window_start", "window_end"])

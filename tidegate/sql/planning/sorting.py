@@ -17,6 +17,7 @@ from tidegate.sql.planning.context import Context, check_bounded
 from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import in_global_window, materialised, projected
 from tidegate.sql.syntax.nodes import read, shown
+from tidegate.sql.syntax.parse_tree import word_of
 from tidegate.sql.syntax.text import SqlText
 
 
@@ -35,7 +36,7 @@ class Ordering:
         at = numbered(self.node, "ORDER BY", len(names), source)
         if at is not None:
             return at
-        if type(self.node).__name__ != "Column" or self.node.table:
+        if self.node.kind != "Column" or self.node.table:
             return None
         found = [k for k, name in enumerate(names) if name.lower() == self.node.name.lower()]
         return found[0] if len(found) == 1 else None
@@ -43,7 +44,7 @@ class Ordering:
 
 def numbered(node: Any, clause: str, count: int, source: SqlText) -> int | None:
     """Which of `count` columns of SELECT a number in a clause stands for, from 0; None for what is no number."""
-    if type(node).__name__ != "Literal" or node.args.get("is_string"):
+    if node.kind != "Literal" or node.args.get("is_string"):
         return None
     text = str(node.this)
     at = int(text) - 1 if text.isdecimal() else -1
@@ -100,14 +101,18 @@ def _number(node: Any, name: str, kind: str, context: Context) -> int | None:
         return None
     read(clause, kind, "expression", context.source)
     value = clause.expression
-    if type(value).__name__ in ("Placeholder", "Parameter"):
-        given = getattr(value.this, "name", value.this)
+    if value.kind in ("Placeholder", "Parameter"):
+        given = word_of(value.this)
         if given not in context.parameters:
             raise context.refusal(f"the parameter {given} has no value", value)
         context.used.add(given)
         number = context.parameters[given]
     else:
-        number = int(value.this) if type(value).__name__ == "Literal" and str(value.this).isdigit() else None
+        number = int(value.this) if _is_whole(value) else None
     if not isinstance(number, int) or isinstance(number, bool) or number < 0:
         raise context.refusal(f"{name.upper()} takes a whole number, not {shown(value)}", value)
     return number
+
+
+def _is_whole(node: Any) -> bool:
+    return node.kind == "Literal" and not node.args.get("is_string") and str(node.this).isdigit()

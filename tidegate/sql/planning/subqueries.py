@@ -33,11 +33,11 @@ from tidegate.sql.syntax.nodes import read, shown
 def existence_of(node: Any, context: Context, scope: Scope) -> Existence | None:
     """The condition that EXISTS, IN or their negation states; None for another node."""
     negated, inner = False, node
-    while type(inner).__name__ in ("Not", "Paren"):
-        negated ^= type(inner).__name__ == "Not"
+    while inner.kind in ("Not", "Paren"):
+        negated ^= inner.kind == "Not"
         inner = inner.this
     kind: Kind = "anti" if negated else "semi"
-    match type(inner).__name__:
+    match inner.kind:
         case "Exists":
             read(inner, "Exists", "this", context.source)
             return _exists(inner, kind, context, scope)
@@ -50,14 +50,14 @@ def existence_of(node: Any, context: Context, scope: Scope) -> Existence | None:
 
 def _query_of(node: Any, context: Context) -> Any:
     """The query in parentheses."""
-    while type(node).__name__ == "Subquery":
+    while node.kind == "Subquery":
         node = read(node, "Subquery", "this", context.source).this
     return node
 
 
 def _exists(node: Any, kind: Kind, context: Context, scope: Scope) -> Existence:
     query = _query_of(node.this, context)
-    if type(query).__name__ != "Select":
+    if query.kind != "Select":
         return Existence(node, kind, _bounded(context.planner.plan(query, context, None), node, context), ())
     body = body_of(query, context, scope)
     items = items_of(body)
@@ -81,7 +81,7 @@ def _check_uncut(query: Any, context: Context) -> None:
     """Raise SqlError for a part of a correlated subquery that would choose among its rows for each outer row."""
     for part in ("limit", "offset", "order"):
         if (clause := query.args.get(part)) is not None:
-            message = f"{clause.key.upper()} is not supported in a subquery that depends on the query around it"
+            message = f"{clause.kind.upper()} is not supported in a subquery that depends on the query around it"
             raise context.refusal(message, clause)
     if (given := query.args.get("distinct")) is not None:
         read(given, "Distinct", "", context.source)
@@ -92,7 +92,7 @@ def _in(node: Any, kind: Kind, context: Context, scope: Scope) -> Existence:
     left = scope.tree(node.this)
     if fields_of([left]) & dict.fromkeys(each.field for each in scope.scalars).keys():
         raise context.refusal("a query used as a value can't stand before IN (SELECT …): join it in FROM", node)
-    if type(query).__name__ != "Select":
+    if query.kind != "Select":
         relation = context.planner.plan(query, context, None)
         return _membership(node, kind, left, relation, context)
     body = body_of(query, context, scope)
@@ -168,7 +168,7 @@ def scalar_of(node: Any, context: Context, scope: Scope) -> Scalar:
     """The value of a query. Raises SqlError unless it has one column, and at most one row for each outer row."""
     query = _query_of(node, context)
     field = field_name("value", scope.types)
-    if type(query).__name__ != "Select":
+    if query.kind != "Select":
         return _single(context.planner.plan(query, context, None), field, node, context)
     body = body_of(query, context, scope)
     items = items_of(body)

@@ -37,7 +37,7 @@ _FUNCTIONS: Final = {
 
 @reads(*_FUNCTIONS, args="this")
 def _function(node: Any, names: Names) -> Tree:
-    return call(_FUNCTIONS[type(node).__name__], tree_of(node.this, names))
+    return call(_FUNCTIONS[node.kind], tree_of(node.this, names))
 
 
 _OF_TWO: Final = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contains": "contains"}
@@ -45,7 +45,7 @@ _OF_TWO: Final = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contain
 
 @reads(*_OF_TWO, args="this expression")
 def _of_two(node: Any, names: Names) -> Tree:
-    return call(_OF_TWO[type(node).__name__], tree_of(node.this, names), tree_of(node.expression, names))
+    return call(_OF_TWO[node.kind], tree_of(node.this, names), tree_of(node.expression, names))
 
 
 @reads("StrPosition", args="this substr")
@@ -61,14 +61,12 @@ def _round(node: Any, names: Names) -> Tree:
 
 @reads("Coalesce", args="this expressions")
 def _of_many(node: Any, names: Names) -> Tree:
-    return call(
-        type(node).__name__.lower(), tree_of(node.this, names), *[tree_of(each, names) for each in node.expressions]
-    )
+    return call(node.kind.lower(), tree_of(node.this, names), *[tree_of(each, names) for each in node.expressions])
 
 
 @reads("Greatest", "Least", args="this expressions ignore_nulls")
 def _extreme(node: Any, names: Names) -> Tree:
-    if "ignore_nulls" in node.arg_types and not node.args.get("ignore_nulls"):
+    if "ignore_nulls" in node.declared and not node.args.get("ignore_nulls"):
         raise names.source.refusal(f"{shown(node)}: NULLs are left out, as Spark does it", node)
     return _of_many(node, names)
 
@@ -166,7 +164,7 @@ def _count_if(node: Any, names: Names) -> Tree:
 @reads("Filter", args="this expression")
 def _filtered(node: Any, names: Names) -> Tree:
     HANDLERS.function(node.this, names.source)  # checks the arguments
-    if type(node.this).__name__ not in ("Count", *_AGGREGATES):
+    if node.this.kind not in ("Count", *_AGGREGATES):
         raise names.source.refusal(f"{shown(node.this)} takes no FILTER: it is no aggregate", node)
     condition = read(node.expression, "Where", "this", names.source).this
     return _aggregate(node.this, names, tree_of(condition, names))
@@ -174,13 +172,13 @@ def _filtered(node: Any, names: Names) -> Tree:
 
 def _aggregate(node: Any, names: Names, condition: Tree | None) -> Tree:
     """An aggregate over the rows for which a condition is true."""
-    kind, argument = type(node).__name__, node.args.get("this")
-    if argument is None or type(argument).__name__ == "Star":
+    kind, argument = node.kind, node.args.get("this")
+    if argument is None or argument.kind == "Star":
         if kind != "Count":
             raise names.source.refusal(f"{shown(node)} needs a column", node)
         return call("count") if condition is None else call("count", _where(condition, Literal(True, BOOLEAN)))
     operation = "count" if kind == "Count" else _AGGREGATES[kind]
-    if type(argument).__name__ == "Distinct":
+    if argument.kind == "Distinct":
         read(argument, "Distinct", "expressions", names.source)
         argument = _only(argument.expressions, node, names)
         if operation == "count":

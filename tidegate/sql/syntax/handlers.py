@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from tidegate.sdk.data.columns import ColumnType
 from tidegate.sdk.relational.expressions import Call, Tree
+from tidegate.sql.syntax.advice import for_kind
 from tidegate.sql.syntax.nodes import Handlers, shown
 from tidegate.sql.syntax.text import SqlText
 
@@ -44,22 +45,8 @@ def tree_of(node: Any, names: Names) -> Tree:
     """The tree of a node, without types. Raises SqlError for what isn't supported."""
     function = HANDLERS.function(node, names.source)
     if function is None:
-        raise names.source.refusal(f"{shown(node)} is not supported ({type(node).__name__}){_advice(node)}", node)
+        raise names.source.refusal(f"{shown(node)} is not supported ({node.kind}){for_kind(node.kind)}", node)
     return function(node, names)
-
-
-def _advice(node: Any) -> str:
-    match type(node).__name__:
-        case "Window":
-            return ": of OVER clauses, only ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) is supported"
-        case "TryCast":
-            return ": a value that can't be cast is an error, so write CAST, inside CASE WHEN … THEN if need be"
-        case "Star":
-            return ": * stands for all columns only in SELECT and COUNT(*)"
-        case "CurrentTimestamp" | "CurrentDate" | "CurrentTime" | "Rand" | "Uuid":
-            return ": its value would differ whenever the pipeline runs again. Pass a value in params"
-        case _:
-            return ""
 
 
 def call(operation: str, *arguments: Tree) -> Tree:

@@ -6,11 +6,17 @@ is one), so code that reads a node declares all arguments that it takes, and any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from tidegate.sql.syntax.text import SqlText
+from tidegate.sdk.errors import SqlError
+from tidegate.sql.syntax.advice import for_argument, for_kind
+from tidegate.sql.syntax.parse_tree import Node
+from tidegate.sql.syntax.text import SqlText, has_place
+
+QUERIES: Final = frozenset(("Select", "Union", "Intersect", "Except", "Subquery"))
+"""The kinds of nodes that are queries."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +47,7 @@ class Handlers(Generic[F]):
 
     def function(self, node: Any, source: SqlText) -> F | None:
         """The function for a node, whose arguments have been checked; None if there is none for its class."""
-        handler = self.by_kind.get(type(node).__name__)
+        handler = self.by_kind.get(node.kind)
         if handler is None:
             return None
         check_arguments(node, handler.arguments, source)
@@ -50,24 +56,30 @@ class Handlers(Generic[F]):
 
 def check_arguments(node: Any, known: frozenset[str], source: SqlText) -> None:
     """Raise SqlError if an argument of a node is set that isn't among those known."""
-    for name, value in arguments_of(node).items():
+    for name in node.set_arguments():
         if name not in known:
-            raise source.refusal(f"{shown(node)}: {_words(name)} is not supported here{_detail(value)}", node)
+            raise argument_refusal(node, name, source)
+
+
+def argument_refusal(node: Any, name: str, source: SqlText) -> SqlError:
+    """The error for an argument of a node that isn't supported, which points to the argument if its place is known."""
+    value = node.set_arguments()[name]
+    message = f"{shown(node)}: {_words(name)} is not supported here{_detail(value)}: {for_argument(node.kind, name)}"
+    return source.refusal(message, value if has_place(value) else node)
+
+
+def check_all_read(tree: Node, source: SqlText) -> None:
+    """Raise SqlError for the first argument in the tree of a planned statement that nothing has read."""
+    for node, name in tree.unread():
+        raise argument_refusal(node, name, source)
 
 
 def read(node: Any, kind: str, arguments: str, source: SqlText) -> Any:
     """The node, which has to be of this class, and may have these arguments. Raises SqlError if not."""
-    if type(node).__name__ != kind:
-        raise source.refusal(f"{shown(node)} is not supported here", node)
+    if node.kind != kind:
+        raise source.refusal(f"{shown(node)} is not supported here{for_kind(node.kind)}", node)
     check_arguments(node, frozenset(arguments.split()), source)
     return node
-
-
-def arguments_of(node: Any) -> Mapping[str, Any]:
-    """The arguments of a node that are set."""
-    return {
-        name: value for name, value in node.args.items() if value is not None and value is not False and value != []
-    }
 
 
 def shown(node: Any) -> str:
@@ -81,4 +93,4 @@ def _words(name: str) -> str:
 
 
 def _detail(value: Any) -> str:
-    return f" ({shown(value)})" if hasattr(value, "sql") else ""
+    return f" ({shown(value)})" if isinstance(value, Node) else ""

@@ -12,6 +12,7 @@ from tidegate.sdk.relational.authoring import literal
 from tidegate.sdk.relational.expressions import Case, Literal, Tree
 from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
+from tidegate.sql.syntax.parse_tree import word_of
 from tidegate.sql.syntax.times import is_interval, shifted
 
 # -- names, constants, parameters
@@ -61,11 +62,11 @@ def _null(node: Any, names: Names) -> Tree:
 
 @reads("Placeholder", "Parameter")
 def _parameter(node: Any, names: Names) -> Tree:
-    name = getattr(node.this, "name", node.this)
+    name = word_of(node.this)
     if not name:
         raise names.source.refusal("a parameter has a name: write :name, and params={'name': …}", node)
     try:
-        return literal(names.parameter(node, str(name)))
+        return literal(names.parameter(node, name))
     except BuildError as error:
         raise names.source.refusal(f"the parameter {name}: {error}", node) from None
 
@@ -94,7 +95,7 @@ _BINARY: Final = {
 @reads(*_BINARY, args="this expression")
 def _binary(node: Any, names: Names) -> Tree:
     one, two = tree_of(node.this, names), tree_of(node.expression, names)
-    operation = _BINARY[type(node).__name__]
+    operation = _BINARY[node.kind]
     if operation == "nullif":
         return Case(((call("equal", one, two), Literal(None, VOID)),), one)
     return call(operation, one, two)
@@ -102,7 +103,7 @@ def _binary(node: Any, names: Names) -> Tree:
 
 @reads("Add", "Sub", args="this expression")
 def _sum(node: Any, names: Names) -> Tree:
-    minus = type(node).__name__ == "Sub"
+    minus = node.kind == "Sub"
     if is_interval(node.this) and not minus and not is_interval(node.expression):
         return shifted(tree_of(node.expression, names), node.this, 1, names)
     one = tree_of(node.this, names)
@@ -113,7 +114,7 @@ def _sum(node: Any, names: Names) -> Tree:
 
 @reads("Neg")
 def _negation(node: Any, names: Names) -> Tree:
-    if type(node.this).__name__ == "Literal" and not node.this.args.get("is_string"):
+    if node.this.kind == "Literal" and not node.this.args.get("is_string"):
         HANDLERS.function(node.this, names.source)  # checks the arguments
         return _number(f"-{node.this.this}", node, names)
     return call("negate", tree_of(node.this, names))
@@ -132,7 +133,7 @@ def _distinct_from(node: Any, names: Names) -> Tree:
 @reads("Is", args="this expression")
 def _is(node: Any, names: Names) -> Tree:
     value = tree_of(node.this, names)
-    match type(node.expression).__name__:
+    match node.expression.kind:
         case "Null":
             return call("is_null", value)
         case "Boolean":
@@ -180,7 +181,7 @@ def _like(node: Any, names: Names) -> Tree:
 
 @reads("Escape", args="this expression")
 def _escape(node: Any, names: Names) -> Tree:
-    if type(node.this).__name__ not in ("Like", "ILike") or not node.expression.args.get("is_string"):
+    if node.this.kind not in ("Like", "ILike") or not node.expression.args.get("is_string"):
         raise names.source.refusal("ESCAPE takes a string, and stands behind a LIKE", node)
     HANDLERS.function(node.this, names.source)  # checks the arguments
     return _liked(node.this, names, str(node.expression.this))
@@ -195,7 +196,7 @@ def _liked(node: Any, names: Names, escape: str) -> Tree:
         if len(escape) != 1:
             raise names.source.refusal("ESCAPE takes one character", node)
         given = _with_backslashes(given, escape)
-    if type(node).__name__ == "ILike":
+    if node.kind == "ILike":
         value, given = call("lower", value), given.lower()
     found = call("like", value, Literal(given, STRING))
     return call("not", found) if node.args.get("negate") else found

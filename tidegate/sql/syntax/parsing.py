@@ -1,4 +1,4 @@
-"""Parsing: from the text of statements to sqlglot's syntax trees, by the pure and by the compiled sqlglot alike.
+"""Parsing: from the text of statements to syntax trees, by the pure and by the compiled sqlglot alike.
 
 Window table functions, `TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE))`, aren't in sqlglot's grammar.
 They are cut out of the tokens before parsing and replaced by names, so that no dialect needs to be subclassed, which
@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError
+from tidegate.sql.syntax.parse_tree import Node
 from tidegate.sql.syntax.table_functions import TableFunction, cut_out
 from tidegate.sql.syntax.text import SqlText
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A statement as a tree of sqlglot, with the table functions that names in it stand for."""
+    """A statement as a syntax tree, with the table functions that names in it stand for."""
 
     source: SqlText
-    tree: Any
+    tree: Node
     functions: Mapping[str, TableFunction] = field(default_factory=dict)
 
 
@@ -57,7 +58,7 @@ def parsed_tokens(tokens: list[Any], source: SqlText) -> list[Parsed]:
         trees = Dialect.get_or_raise(None).parser().parse(tokens, _with_double_quotes(source.text))
     except sqlglot.errors.ParseError as error:
         raise _parse_error(error, source) from None
-    return [Parsed(source, tree, functions) for tree in trees if tree is not None]
+    return [Parsed(source, Node(tree), functions) for tree in trees if tree is not None]
 
 
 def _with_double_quotes(text: str) -> str:

@@ -50,7 +50,7 @@ def statements_of(text: str) -> list[Statement]:
             found.append(_Definition(tokens, source).table())
             continue
         for query in parsed_tokens(tokens, source):
-            found.append(_insertion(query) if type(query.tree).__name__ == "Insert" else query)
+            found.append(_insertion(query) if query.tree.kind == "Insert" else query)
     return found
 
 

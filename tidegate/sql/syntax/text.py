@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.sdk.errors import SqlError
+from tidegate.sql.syntax.parse_tree import Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,19 @@ class SqlText:
         return self.error(message, position(node))
 
 
-def position(node: Any) -> int | None:
+def position(node: Node | None) -> int | None:
     """The offset at which a node of sqlglot begins, or that of the nearest node around it that has one.
 
     sqlglot records places for names only. A node without a name in it is found by those beside it.
     """
     while node is not None:
-        starts: list[int] = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        starts = [each.start for each in node.walk() if each.start is not None]
         if starts:
             return min(starts)
         node = node.parent
     return None
+
+
+def has_place(value: Any) -> bool:
+    """Whether an argument of a node is itself a node with a place in the text."""
+    return isinstance(value, Node) and any(each.start is not None for each in value.walk())

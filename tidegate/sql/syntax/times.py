@@ -23,6 +23,7 @@ from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.python.casts import string_to_date, string_to_timestamp
 from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
+from tidegate.sql.syntax.parse_tree import word_of
 from tidegate.sql.syntax.table_functions import UNITS
 from tidegate.sql.syntax.text import SqlText
 
@@ -87,7 +88,7 @@ def _instant(text: str, type: ColumnType, node: Any, names: Names) -> Literal:
 
 
 def is_interval(node: Any) -> bool:
-    return type(node).__name__ == "Interval"
+    return bool(node.kind == "Interval")
 
 
 @reads("Interval", args="this unit")
@@ -108,7 +109,7 @@ _MONTHS: Final = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
 def _amount(node: Any, names: Names) -> tuple[float, str]:
     """The number and unit of an interval."""
     HANDLERS.function(node, names.source)  # checks the arguments
-    unit = str(getattr(node.args.get("unit"), "name", "")).upper().removesuffix("S")
+    unit = word_of(node.args.get("unit")).upper().removesuffix("S")
     value = tree_of(node.this, names)
     if isinstance(value, Literal) and isinstance(value.value, (int, float, Decimal)):
         number = float(value.value)
@@ -174,13 +175,13 @@ _PARTS: Final = {
 
 @reads("Extract", args="this expression")
 def _extract(node: Any, names: Names) -> Tree:
-    part = str(getattr(node.this, "name", node.this)).upper()
+    part = word_of(node.this).upper()
     if part not in _PARTS:
-        raise names.source.refusal(f"EXTRACT takes one of {', '.join(_PARTS)}, not {part}", node)
+        raise names.source.refusal(f"{shown(node)}: EXTRACT takes one of {', '.join(_PARTS)}", node)
     return call(_PARTS[part], tree_of(node.expression, names))
 
 
 @reads("TimestampTrunc", "DateTrunc", args="this unit")
 def _truncated(node: Any, names: Names) -> Tree:
-    unit = str(getattr(node.args["unit"], "name", "")).lower()
+    unit = word_of(node.args["unit"]).lower()
     return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))
