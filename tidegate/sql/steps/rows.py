@@ -94,6 +94,7 @@ class Stamp:
 
     def __init__(self, code: RowCode, column: str) -> None:
         self.parts = code, column
+        self.timestamp_of = code.trees[0]
         self._stamped = stamping(code, column)
 
     def __call__(self, element: Any) -> TimestampedValue[Any]:
@@ -104,7 +105,10 @@ class Stamp:
 
 
 def stamping(code: RowCode, column: str) -> Callable[[Any], TimestampedValue[Any]]:
-    """A generated function from an element to it with the value of a time column as timestamp."""
+    """A generated function from an element to it with the value of a time column as timestamp.
+
+    The tree of that value is the function's attribute `timestamp_of`, for runners that compute it in another way.
+    """
 
     def refuse() -> NoReturn:
         raise ExpressionError("INVALID_COLUMN_VALUE", f"the time column {column!r} is NULL: filter such rows out")
@@ -113,7 +117,9 @@ def stamping(code: RowCode, column: str) -> Callable[[Any], TimestampedValue[Any
     (at,) = made.results
     lines = [*made.reads, f"at = {at}", "if at is None: refuse()", "return TimestampedValue(element, at)"]
     names = {"field_of": field_of, "refuse": refuse, "TimestampedValue": TimestampedValue}
-    return compiled("stamped", "element", lines, names | dict(made.names))
+    stamped = compiled("stamped", "element", lines, names | dict(made.names))
+    setattr(stamped, "timestamp_of", code.trees[0])  # noqa: B010  (functions have no such attribute by their type)
+    return stamped
 
 
 def materialised(relation: Relation, fields: Mapping[str, Any], label: str) -> Relation:

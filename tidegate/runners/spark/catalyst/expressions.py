@@ -14,6 +14,10 @@ from typing import Any, Final
 from tidegate.sdk.data.columns import VOID, ColumnType, DecimalType, is_scalar
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
 
+START: Final = "tidegate: start"
+END: Final = "tidegate: end"
+"""The columns that have the bounds of a row's window, in microseconds since 1970."""
+
 _TEXTS: Final[dict[str, str]] = {
     "add": "({0} + {1})",
     "subtract": "({0} - {1})",
@@ -73,6 +77,9 @@ _TEXTS: Final[dict[str, str]] = {
     "days_between": "CAST(datediff({0}, {1}) AS BIGINT)",
     "unix_micros": "unix_micros({0})",
     "timestamp_micros": "timestamp_micros({0})",
+    "window_start": f"timestamp_micros(`{START}`)",
+    "window_end": f"timestamp_micros(`{END}`)",
+    "window_time": f"timestamp_micros(`{END}` - 1L)",
     "count_distinct": "count(DISTINCT {0})",
     "sum": "sum({0})",
     "avg": "avg({0})",
@@ -150,7 +157,11 @@ _SPECIAL: Final[dict[str, Callable[[Call, Sequence[str]], str]]] = {
 OPERATIONS_OF_SPARK: Final = frozenset((*_TEXTS, *_SPECIAL))
 """The operations that have a text."""
 
-_LEAVES_THE_CALENDAR: Final = frozenset({"add", "subtract", "add_months", "add_days", "timestamp_micros"})
+_LEAVES_THE_CALENDAR: Final = frozenset({"add", "subtract", "add_months", "add_days", "timestamp_micros"}) | {
+    "window_start",
+    "window_end",
+    "window_time",
+}
 """The operations whose result may be outside the years 1 to 9999 if it is a date or a timestamp."""
 
 _BOUNDS: Final = {

@@ -9,18 +9,19 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.spark.catalyst.errors import expression_error
 from tidegate.runners.spark.catalyst.expressions import quoted, spark_type
 from tidegate.runners.spark.catalyst.relations import Made, made, united
+from tidegate.runners.spark.catalyst.windows import WINDOW, in_windows, is_windowed, stamped, time_of
 from tidegate.runners.spark.plan.failures import message_of, translated_errors
 from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import ColumnType, DecimalType, Field, Schema, is_scalar
 from tidegate.sdk.errors import RunError, TidegateError
-from tidegate.sdk.portable.model import Create, Flatten, Node, Pipeline, Read, Relate
+from tidegate.sdk.portable.model import AssignWindows, Create, Flatten, Node, ParDo, Pipeline, Read, Relate
 from tidegate.sdk.relational.expressions import Column, column_names
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.relations import Compute, Rank, SortLimit, trees_of
@@ -39,7 +40,10 @@ class NativeFrames:
 
     def frame(self, collection: str) -> Any:
         """The DataFrame of a collection."""
-        return self._of(collection).frame
+        made = self._of(collection)
+        if not made.windowed:
+            return made.frame
+        return made.frame.select(*map(quoted, (*self._schema(collection).names, *WINDOW)))
 
     def close(self) -> None:
         """Unpersist what was persisted."""
@@ -90,7 +94,7 @@ class NativeFrames:
             except TidegateError as error:
                 rethrow(located(error, node.label, node.where))
             if self._readers()[id] > 1 and self._is_costly(node):
-                found = Made(found.frame.persist(), found.joined)
+                found = replace(found, frame=found.frame.persist())
                 self._persisted.append(found.frame)
             self._made[id] = found
         return found
@@ -101,6 +105,13 @@ class NativeFrames:
                 return made(relation, [self._of(used) for used in node.inputs], [self._schema(u) for u in node.inputs])
             case Flatten():
                 return united([self._of(used) for used in node.inputs])
+            case ParDo():
+                (input,), time = map(self._of, node.inputs), time_of(node)
+                assert time is not None
+                return replace(input, frame=stamped(input.frame, time))
+            case AssignWindows(windowing=windowing):
+                (input,) = map(self._of, node.inputs)
+                return replace(input, frame=in_windows(input.frame, windowing), windowed=is_windowed(windowing))
             case Create():
                 return Made(self._created(node))
             case Read():
@@ -156,7 +167,7 @@ def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field
     names: set[str] = set()
     for node in readers:
         match node:
-            case Relate(relation=Compute(columns=None) | Rank() | SortLimit()) | Flatten():
+            case Relate(relation=Compute(columns=None) | Rank() | SortLimit()) | Flatten() | ParDo() | AssignWindows():
                 return scalars
             case Relate(relation=relation):
                 names.update(name for tree in trees_of(relation) for name in column_names(tree))

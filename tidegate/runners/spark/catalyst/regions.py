@@ -16,17 +16,33 @@ from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.spark.catalyst.expressions import fits
 from tidegate.runners.spark.catalyst.relations import raises_for_one_side
 from tidegate.runners.spark.catalyst.sources import Elements, NativeInput, NativeRows, native_input
+from tidegate.runners.spark.catalyst.windows import HIDDEN, has_native_windows, is_windowed, time_of
 from tidegate.sdk.data.columns import Schema, is_scalar
-from tidegate.sdk.portable.model import MAIN, Create, Flatten, Node, Output, Pipeline, Read, Relate, side_inputs
-from tidegate.sdk.relational.binding import split_aggregates
+from tidegate.sdk.portable.model import (
+    MAIN,
+    AssignWindows,
+    Create,
+    Flatten,
+    Node,
+    Output,
+    ParDo,
+    Pipeline,
+    Read,
+    Relate,
+    side_inputs,
+)
+from tidegate.sdk.relational.binding import is_of_window, split_aggregates
 from tidegate.sdk.relational.expressions import Literal as Constant
-from tidegate.sdk.relational.expressions import text
+from tidegate.sdk.relational.expressions import Tree, text, walk
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, Relation, SortLimit, trees_of
 from tidegate.sdk.user_code.user_fn import UserFn
-from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT
 
-Stamps: TypeAlias = Literal["source", "grouped", "mixed"]
-"""The timestamps and panes of a collection: those that sources give, those of a grouping's results, or both."""
+Stamps: TypeAlias = Literal["source", "grouped", "own", "mixed"]
+"""The timestamps and panes of a collection: those that sources give, those of a grouping's results, those that a step
+has given, or several of them."""
+
+Member: TypeAlias = Relate | Flatten | ParDo | AssignWindows
+"""The nodes that Spark can compute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +69,16 @@ class _Search:
 
     pipeline: Pipeline
     inputs: dict[str, NativeInput] = field(default_factory=dict)
-    native: dict[str, Relate | Flatten] = field(default_factory=dict)
+    native: dict[str, Member] = field(default_factory=dict)
     stamps: dict[str, Stamps] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> None:
         for node in self.pipeline.nodes:
             match node:
-                case Relate() | Flatten():
+                case Relate() | Flatten() | AssignWindows():
+                    self._consider(node)
+                case ParDo() if time_of(node) is not None:
                     self._consider(node)
                 case Read() | Create():
                     found = native_input(node, self._schema(node.output()))
@@ -80,31 +98,40 @@ class _Search:
 
     # -- which nodes
 
-    def _consider(self, node: Relate | Flatten) -> None:
+    def _consider(self, node: Member) -> None:
         reason = self._reason(node)
         if reason:
             self.reasons[node.label] = reason
             return
         self.native[node.output()] = node
-        used = node.inputs[:1] if isinstance(node, Relate) else node.inputs
-        kinds = {self.stamps[each] for each in used}
-        if isinstance(node, Relate) and not isinstance(node.relation, Compute) and not _is_product(node.relation):
-            self.stamps[node.output()] = "grouped"
-        else:
-            self.stamps[node.output()] = kinds.pop() if len(kinds) == 1 else "mixed"
+        self.stamps[node.output()] = self._stamps(node)
 
-    def _reason(self, node: Relate | Flatten) -> str:
+    def _stamps(self, node: Member) -> Stamps:
+        kinds = {self.stamps[each] for each in (node.inputs[:1] if isinstance(node, Relate) else node.inputs)}
+        match node:
+            case ParDo():
+                return "own"
+            case AssignWindows() if self._is_windowed(node.inputs[0]):
+                return "mixed"  # the ends of windows
+            case Relate(relation=relation) if not isinstance(relation, Compute):
+                if self._is_windowed(node.output()) or not _is_product(relation):
+                    return "grouped"
+                return "mixed" if kinds == {"own"} else kinds.pop()
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    def _is_windowed(self, id: str) -> bool:
+        return is_windowed(self.pipeline.collection(id).windowing)
+
+    def _reason(self, node: Member) -> str:
         """Why Spark doesn't compute a node; "" if it does."""
         for used in node.inputs:
             if used not in self.native and used not in self.inputs:
-                producer = self.pipeline.producer(used)
-                own = self.reasons.get(producer.label, "") if isinstance(producer, (Read, Create)) else ""
-                return f"a worker computes its input {used!r}" + (f": {own}" if own else "")
+                return self._behind(used)
         ids = (*node.inputs, *(output.collection for output in node.outputs))
         for id in ids:
             collection = self.pipeline.collection(id)
-            if collection.windowing != GLOBAL_DEFAULT or not collection.bounded:
-                return f"{id!r} has windows"
+            if not collection.bounded or not has_native_windows(collection.windowing):
+                return f"{id!r} has windows with a trigger, or of another kind than fixed, sliding or cumulative ones"
         schemas = [self._schema(used) for used in node.inputs]
         for schema in schemas:
             if schema is not None and not any(is_scalar(each.type) for each in schema.fields):
@@ -114,10 +141,35 @@ class _Search:
         if isinstance(node, Flatten):
             alike = [[(each.name, each.type) for each in schema.fields] for schema in schemas if schema is not None]
             same = all(each == alike[0] for each in alike) and all(map(_all_scalar, schemas))
-            return "" if same and len(set(map(self._elements, node.inputs))) == 1 else "its inputs have other columns"
+            if not same or len(set(map(self._elements, node.inputs))) > 1:
+                return "its inputs have other columns"
+            stamps = {self.stamps[used] for used in node.inputs}
+            return "its inputs have different timestamps" if "own" in stamps and len(stamps) > 1 else ""
+        if any(name in HIDDEN for schema in schemas if schema is not None for name in schema.names):
+            return "it has columns that are named as Spark names windows"
+        match node:
+            case AssignWindows(windowing=windowing):
+                stamped = self.stamps[node.inputs[0]] == "own" and not self._is_windowed(node.inputs[0])
+                return "" if stamped or not is_windowed(windowing) else "its input has no timestamps that Spark has"
+            case ParDo(fn=fn):
+                time = time_of(node)
+                return "" if time is not None and fits(time) else f"only a worker calls {fn.name}"
         if node.late_tag is not None:
             return "it emits late data"
+        if self._is_windowed(node.output()):
+            if isinstance(node.relation, SortLimit):
+                return "it sorts elements in windows"
+            if isinstance(node.relation, Join) and any(map(_reads_window, trees_of(node.relation))):
+                return "it reads the windows of what it joins"
+            if len({self.pipeline.collection(id).windowing for id in ids}) > 1:
+                return "its inputs are in different windows"
         return _unfit(node.relation, schemas)
+
+    def _behind(self, id: str) -> str:
+        """Why Spark doesn't compute what reads a collection of a worker."""
+        producer = self.pipeline.producer(id)
+        own = "" if isinstance(producer, Relate) else self.reasons.get(producer.label, "")
+        return f"a worker computes its input {id!r}" + (f": {own}" if own else "")
 
     def _elements(self, id: str) -> Elements | None:
         """The kind of a native collection's elements, if elements of the kind can be made of Spark's rows."""
@@ -135,8 +187,8 @@ class _Search:
             return ""
         if self._elements(id) is None:
             return "the steps after it take elements of the author's class"
-        if self.stamps[id] == "mixed":
-            return "its elements have different timestamps"
+        if self.stamps[id] in ("mixed", "own"):
+            return "its elements have timestamps of their own"
         return "" if _all_scalar(self._schema(id)) else "it emits columns of types that only Python has"
 
     def _is_read(self, id: str) -> bool:
@@ -155,7 +207,7 @@ class _Search:
             return
         for other, node in list(self.native.items()):
             if id in node.inputs and other in self.native:
-                self._refuse(other, f"a worker computes its input {id!r}")
+                self._refuse(other, self._behind(id))
                 self._remove_with_readers(other)
 
     def _unworthy(self, id: str) -> str:
@@ -200,8 +252,8 @@ class _Search:
         collections = tuple(each for each in self.pipeline.collections if each.id in kept)
         return replace(self.pipeline, nodes=tuple(nodes), collections=collections)
 
-    def _source(self, id: str, node: Relate | Flatten) -> Read:
-        members = self._upstream(id)
+    def _source(self, id: str, node: Member) -> Read:
+        members, windowed = self._upstream(id), self._is_windowed(id)
         nodes = tuple(each for each in self.pipeline.nodes if each.outputs and each.outputs[0].collection in members)
         collections = tuple(each for each in self.pipeline.collections if each.id in members)
         schema, elements = self._schema(id), self._elements(id)
@@ -214,6 +266,7 @@ class _Search:
             elements,
             self.stamps[id] == "grouped",
             replace(self.pipeline, nodes=nodes, collections=collections),
+            windowed,
         )
         return Read(
             label=node.label,
@@ -242,6 +295,10 @@ def _is_product(relation: Relation) -> bool:
             return all(isinstance(key, Constant) for pair in keys for key in pair)
         case _:
             return False
+
+
+def _reads_window(tree: Tree) -> bool:
+    return any(map(is_of_window, walk(tree)))
 
 
 def _read_by(node: Node) -> tuple[str, ...]:

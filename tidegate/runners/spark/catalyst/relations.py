@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from tidegate.runners.spark.catalyst.expressions import quoted, sql
+from tidegate.runners.spark.catalyst.windows import HIDDEN, TIME, WINDOW
 from tidegate.sdk.data.columns import DecimalType, Schema
 from tidegate.sdk.relational.binding import is_comparable, split_aggregates
 from tidegate.sdk.relational.decimal_types import decimal_cast_fails, operation_fails
@@ -22,10 +23,17 @@ from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Named, O
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The DataFrame of a collection. `joined`: a join is among the steps that it is made by."""
+    """The DataFrame of a collection. `joined`: a join is among the steps that it is made by. `windowed`: it has the
+    columns of windows."""
 
     frame: Any
     joined: bool = False
+    windowed: bool = False
+
+    @property
+    def windows(self) -> tuple[str, ...]:
+        """The columns of windows."""
+        return tuple(map(quoted, WINDOW)) if self.windowed else ()
 
 
 def made(relation: Relation, inputs: Sequence[Made], schemas: Sequence[Schema]) -> Made:
@@ -47,8 +55,8 @@ def united(inputs: Sequence[Made]) -> Made:
     """The rows of several DataFrames of the same columns."""
     frame = inputs[0].frame
     for each in inputs[1:]:
-        frame = frame.unionAll(each.frame)
-    return Made(frame, any(each.joined for each in inputs))
+        frame = frame.unionByName(each.frame)
+    return replace(inputs[0], frame=frame, joined=any(each.joined for each in inputs))
 
 
 def can_raise(tree: Tree) -> bool:
@@ -85,7 +93,10 @@ def raises_for_one_side(condition: Tree) -> bool:
 
 def _computed(input: Made, where: Tree | None, columns: Sequence[Named] | None) -> Made:
     frame = input.frame if where is None else input.frame.where(_in_place(where, input))
-    return Made(frame if columns is None else frame.selectExpr(*_selected(columns, input)), input.joined)
+    if columns is not None:
+        kept = [quoted(name) for name in HIDDEN if name in frame.columns]
+        frame = frame.selectExpr(*_selected(columns, input), *kept)
+    return replace(input, frame=frame)
 
 
 def _selected(columns: Iterable[Named], input: Made) -> list[str]:
@@ -112,16 +123,16 @@ def _aggregated(input: Made, aggregate: Aggregate) -> Made:
     arguments = [Named(f"argument {k}", call.arguments[0]) for k, call in enumerate(calls) if call.arguments]
     keys = {each.name: f"key {k}" for k, each in enumerate(aggregate.keys)}
     named = [Named(keys[each.name], each.tree) for each in aggregate.keys]
-    frame = input.frame.selectExpr(*(_selected([*named, *arguments], input) or ["1 AS one"]))
+    frame = input.frame.selectExpr(*(_selected([*named, *arguments], input) or ["1 AS one"]), *input.windows)
     results = [_expression(frame, _aggregate(call, f"argument {k}")).alias(f"${k}") for k, call in enumerate(calls)]
-    totals = frame.groupBy(*(quoted(key) for key in keys.values())).agg(*results)
+    totals = frame.groupBy(*map(quoted, keys.values()), *input.windows).agg(*results)
 
     def name(column: Column) -> str:
         return quoted(keys.get(column.name, column.name))
 
     columns = [_named(quoted(key), name) for name, key in keys.items()]
     columns += [_named(sql(tree, name), each.name) for each, tree in zip(aggregate.columns, outputs, strict=True)]
-    return Made(totals.selectExpr(*columns), input.joined)
+    return replace(input, frame=totals.selectExpr(*columns, *input.windows))
 
 
 def _aggregate(call: Call, argument: str) -> str:
@@ -144,6 +155,8 @@ def _joined(left: Made, right: Made, join: Join) -> Made:
     sides = [_side(number, input, [pair[number] for pair in join.keys]) for number, input in enumerate((left, right))]
     equal = [f"{quoted(f'0 key {k}')} = {quoted(f'1 key {k}')}" for k in range(len(join.keys))]
     after = join.where is not None and join.join == "inner" and can_raise(join.where)
+    if left.windowed:
+        equal += [f"{quoted(_of_side(0, name))} = {quoted(_of_side(1, name))}" for name in WINDOW]
     if join.where is not None and not after:
         equal.append(sql(join.where, _name_of_side))
     frame = sides[0].join(sides[1], _expression(sides[0], " AND ".join(equal)), _KINDS[join.join])
@@ -153,7 +166,11 @@ def _joined(left: Made, right: Made, join: Join) -> Made:
     for each in join.columns:
         text = sql(each.tree, _name_of_side)
         columns.append(_named(_unmoved(text) if can_raise(each.tree) else text, each.name))
-    return Made(frame.selectExpr(*columns), joined=True)
+    if left.windowed:
+        sides_of = {"right": (1,), "full": (0, 1)}.get(join.join, (0,))
+        for name in WINDOW:
+            columns.append(_named(f"coalesce({', '.join(quoted(_of_side(k, name)) for k in sides_of)})", name))
+    return Made(frame.selectExpr(*columns), joined=True, windowed=left.windowed)
 
 
 def _side(number: int, input: Made, keys: Sequence[Tree]) -> Any:
@@ -176,12 +193,13 @@ def _name_of_side(column: Column) -> str:
 
 
 def _ranked(input: Made, rank: Rank, schema: Schema) -> Made:
-    groups = f"PARTITION BY {', '.join(_in_place(tree, input) for tree in rank.per)} " if rank.per else ""
+    per = [*(_in_place(tree, input) for tree in rank.per), *input.windows]
+    groups = f"PARTITION BY {', '.join(per)} " if per else ""
     order = ", ".join(_term(each, input) for each in _whole_order(rank.order, schema))
     number = "number of the row" if rank.number is None else rank.number
     frame = input.frame.selectExpr("*", _named(f"CAST(row_number() OVER ({groups}ORDER BY {order}) AS BIGINT)", number))
     frame = frame.where(f"{quoted(number)} <= {rank.limit}L")
-    return Made(frame.drop(number) if rank.number is None else frame, input.joined)
+    return replace(input, frame=frame.drop(TIME, *([number] if rank.number is None else [])))
 
 
 def _sorted(input: Made, sort: SortLimit, schema: Schema) -> Made:
@@ -190,9 +208,9 @@ def _sorted(input: Made, sort: SortLimit, schema: Schema) -> Made:
         column = _expression(input.frame, _in_place(each.tree, input))
         ends = "nulls_first" if each.nulls_first else "nulls_last"
         terms.append(getattr(column, f"{'desc' if each.descending else 'asc'}_{ends}")())
-    frame = input.frame.orderBy(*terms)
+    frame = input.frame.orderBy(*terms).drop(TIME)
     frame = frame.offset(sort.offset) if sort.offset else frame
-    return Made(frame if sort.limit is None else frame.limit(sort.limit), input.joined)
+    return replace(input, frame=frame if sort.limit is None else frame.limit(sort.limit))
 
 
 def _whole_order(order: Sequence[Order], schema: Schema) -> list[Order]:

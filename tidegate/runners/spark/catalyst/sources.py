@@ -78,7 +78,7 @@ class NativeRows(Source[Any]):
     """The rows of a collection that Spark computes, as a source of the steps that read them.
 
     `region` has the nodes that compute it; None in workers. `grouped`: the rows are results of a grouping, whose
-    timestamps and panes they have.
+    timestamps and panes they have. `windowed`: the two columns after those of `names` are the bounds of its windows.
     """
 
     collection: str
@@ -87,6 +87,7 @@ class NativeRows(Source[Any]):
     elements: Elements
     grouped: bool
     region: Pipeline | None
+    windowed: bool = False
 
     @property
     def name(self) -> str:

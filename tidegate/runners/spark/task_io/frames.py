@@ -19,10 +19,10 @@ from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
-from tidegate.sdk.data.block import BLOCK_SIZE, Block
+from tidegate.sdk.data.block import BLOCK_SIZE, Block, Each
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import Read, Write
-from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 _ROW_ELEMENTS: Final = 16_384
 """The maximum number of elements in one row for a DataFrame sink."""
@@ -35,7 +35,8 @@ _STEP_COLUMN: Final = "tidegate: which DataFrame"
 class DataFrameSource(Protocol):
     """A source that is a DataFrame. `session` is the session it belongs to, which must run the pipeline; None: any.
 
-    If it has an attribute `grouped` that is true, its rows are results of a grouping in the global window.
+    If it has an attribute `grouped` that is true, its rows are results of a grouping: in the global window, or, with
+    an attribute `windowed` that is true, in windows whose bounds are the last two columns.
     """
 
     @property
@@ -145,8 +146,12 @@ def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]
     node = step.head
     assert isinstance(node, Read)
     source: DataFrameSource = node.source.load()
-    elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
-    blocks = map(_grouped_block if getattr(source, "grouped", False) else Block, elements)
+    blocks: Iterator[Block]
+    if getattr(source, "windowed", False):
+        blocks = chain.from_iterable(_windowed_blocks(source, batch, loads) for batch in batches)
+    else:
+        elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
+        blocks = map(_grouped_block if getattr(source, "grouped", False) else Block, elements)
     source_of_batches = SourceStep(node.label, node.where, _BatchSource(blocks), stamping=node.stamping)
     yield from SplitReader(source_of_batches, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
 
@@ -156,6 +161,21 @@ def _grouped_block(elements: Sequence[Any]) -> Block:
     from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 
     return Block(elements, window_end(GLOBAL_WINDOW) - 1, panes=ONLY_PANE)
+
+
+def _windowed_blocks(source: DataFrameSource, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Block]:
+    """Blocks of results of a grouping in windows."""
+    from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+
+    columns = batch.num_columns - 2
+    starts, ends = (batch.column(columns + k).to_numpy().tolist() for k in (0, 1))
+    made = {bounds: (IntervalWindow.of_micros(*bounds),) for bounds in zip(starts, ends, strict=True)}
+    windows = [made[bounds] for bounds in zip(starts, ends, strict=True)]
+    at = 0
+    for elements in source.elements_of(batch.select(range(columns)), loads):
+        until = at + len(elements)
+        yield Block(elements, [end - 1 for end in ends[at:until]], Each(windows[at:until]), ONLY_PANE)
+        at = until
 
 
 class _BatchSource(Source[Any]):
