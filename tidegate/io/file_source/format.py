@@ -14,6 +14,7 @@ from tidegate.io.records.schema import RecordSchema
 from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.errors import ReadError
+from tidegate.sdk.relational.expressions import Tree
 
 Start: TypeAlias = Any
 """The place in a part of a file at which a chunk of its elements begins: a small value that survives JSON."""
@@ -26,12 +27,14 @@ Chunk: TypeAlias = tuple[Start, list[Any]]
 class Reading:
     """How a file is read: what the author has selected, and the columns `reference` that all files should have.
 
-    `of_reference` names the file that has these columns, for messages. `reference` None: the file's own columns.
+    `of_reference` names the file that has these columns, for messages. `reference` None: the file's own columns. Rows
+    that can't meet the `conditions` may be left out.
     """
 
     selection: Selection
     reference: RecordSchema | None
     of_reference: str
+    conditions: tuple[Tree, ...] = ()
 
     def project(self, file: OpenedFile, found: RecordSchema, *, may_lack: bool = False) -> Projection:
         """Which columns of a file are read, and as what. Raises ReadError, naming the file and the column, if they
@@ -100,6 +103,14 @@ class FileFormat(ABC):
     @abstractmethod
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
         """The columns of a file, read from its header or its first records; None if it has none to go by."""
+
+    def takes_columns(self, selection: Selection) -> bool:
+        """Whether the columns that nobody reads can be left out of the elements."""
+        return selection.shape.kind in ("row", "dict")
+
+    def takes_conditions(self, selection: Selection) -> bool:
+        """Whether the reader can leave out rows by conditions."""
+        return not selection.shape.has_code
 
     def parts(self, file: OpenedFile, selection: Selection) -> Sequence[int]:
         """The sizes, in bytes, of the parts of a file that can be read independently."""

@@ -2,12 +2,14 @@
 
 A position is `[file, start, given]`: the index of the file in the split, the place in the file at which the current
 chunk starts, and the number of elements from there on that have been returned. A reader that resumes may divide the
-file into other chunks than the earlier reader did.
+file into other chunks than the earlier reader did. Elements that were left out by conditions of the planner's count, so
+that a changed query resumes at the same place.
 """
 
 from __future__ import annotations
 
 import gc
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from typing import Any
 from tidegate.io.compression import Compression
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading
 from tidegate.io.file_source.opened import FilePart, OpenedFile, failures, read_failure, url_of
+from tidegate.io.records.pushed import Kept
 from tidegate.io.records.schema import RecordSchema
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
@@ -72,6 +75,8 @@ class FileReader(Reader[Any]):
         self._file: OpenedFile | None = None
         self._chunks: Iterator[Chunk] | None = None
         self._elements: list[Any] = []
+        self._kept: Kept | None = None
+        """The elements, if some of the chunk were left out."""
         self._at: int
         self._start: Any
         self._given: int
@@ -84,13 +89,18 @@ class FileReader(Reader[Any]):
         while self._given >= len(self._elements):
             if not self._fill():
                 return Batch(Block.of([]), end=True)
+            if self._kept is not None and self._given >= len(self._elements):
+                return Batch(Block.of([]))  # so that the task is not blocked for as long as nothing is kept
         first, self._given = self._given, min(self._given + limit, len(self._elements))
         if first == 0 and self._given == len(self._elements):
             return Batch(Block.of(self._elements))
         return Batch(Block.of(self._elements[first : self._given]))
 
     def position(self) -> Position:
-        return [self._at, self._start, self._given]
+        kept, given = self._kept, self._given
+        if kept is not None:
+            given = kept.rows[given] if given < len(kept) else kept.of
+        return [self._at, self._start, given]
 
     def close(self) -> None:
         self._chunks = None
@@ -110,13 +120,17 @@ class FileReader(Reader[Any]):
         if chunk is None:
             self.close()
             self._at, self._start, self._given, self._skip, self._elements = self._at + 1, None, 0, 0, []
+            self._kept = None
             return self._at < len(self._parts)
-        if self._skip >= len(chunk[1]) and self._skip:
-            self._skip -= len(chunk[1])
-            self._start, self._elements, self._given = chunk[0], [], 0
+        kept = chunk[1] if isinstance(chunk[1], Kept) else None
+        count = len(chunk[1]) if kept is None else kept.of
+        if self._skip >= count and self._skip:
+            self._skip -= count
+            self._start, self._elements, self._given, self._kept = chunk[0], [], 0, None
             return True
         self._start, self._elements = chunk
-        self._given, self._skip = self._skip, 0
+        self._given, self._kept = self._skip if kept is None else bisect_left(kept.rows, self._skip), kept
+        self._skip = 0
         return True
 
     def _next_chunk(self, part: FilePart) -> Chunk | None:

@@ -36,6 +36,7 @@ from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.errors import BuildError, ReadError, TidegateError
+from tidegate.sdk.relational.expressions import Tree
 
 MIN_SPLIT_SIZE: Final = 16 << 20
 """The default of `min_split_size`, in bytes."""
@@ -57,6 +58,9 @@ class FileSource(Source[Any]):
     storage_options: StorageOptions | None = None
     _schema: Schema | None = field(default=None, init=False, repr=False, compare=False)
     """The columns of rows and dicts, once `check` has seen them. Not pickled: only the author's side asks for it."""
+
+    conditions: tuple[Tree, ...] = ()
+    """Rows that can't meet them may be left out. Only the source that `scan` returns has any."""
 
     def __getstate__(self) -> list[Any]:
         """The fields to pickle, without what `check` has seen."""
@@ -87,6 +91,18 @@ class FileSource(Source[Any]):
     @property
     def forks_safely(self) -> bool:  # type: ignore[override]
         return all(files.store_of(pattern, self.storage_options)[0].forks_safely for pattern in self.patterns)
+
+    @property
+    def takes_columns(self) -> bool:  # type: ignore[override]
+        return self.selection.bad_records == "fail" and self.format.takes_columns(self.selection)
+
+    @property
+    def takes_conditions(self) -> bool:  # type: ignore[override]
+        return self.selection.bad_records == "fail" and self.format.takes_conditions(self.selection)
+
+    def scan(self, columns: tuple[str, ...] | None, conditions: tuple[Tree, ...]) -> FileSource:
+        selection = self.selection if columns is None else replace(self.selection, columns=columns)
+        return replace(self, selection=selection, conditions=conditions)
 
     def check(self) -> None:
         self.check_options()
@@ -156,7 +172,7 @@ class FileSource(Source[Any]):
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         payload = split.payload
-        reading = Reading(self.selection, payload.reference, payload.of_reference)
+        reading = Reading(self.selection, payload.reference, payload.of_reference, self.conditions)
         return FileReader(self.format, payload.parts, reading, self.compression, position, self.storage_options)
 
     def _files(self) -> RecordFiles:

@@ -45,7 +45,9 @@ class ArrowFormat(FileFormat):
         at = first
         try:
             batches = _Batches(file)
-            decoder = BatchDecoder(reading.selection, reading.project(file, of_arrow(batches.schema)))
+            decoder = BatchDecoder(
+                reading.selection, reading.project(file, of_arrow(batches.schema)), reading.conditions
+            )
         except ReadError as error:
             if reading.refuses(error):
                 raise

@@ -38,6 +38,9 @@ class AvroFormat(FileFormat):
         if self.reader_schema is not None:
             _check_schema(self.reader_schema, of)
 
+    def takes_conditions(self, selection: Selection) -> bool:
+        return False
+
     def infers_columns(self, selection: Selection) -> bool:
         return selection.schema is None and self.reader_schema is None
 

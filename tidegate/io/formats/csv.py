@@ -106,7 +106,7 @@ class CsvFormat(FileFormat):
             yield 0, [damage(file, error, reading)]
             return
         parser = _Parser(self, names, projection, found)
-        decoder = BatchDecoder(reading.selection, projection)
+        decoder = BatchDecoder(reading.selection, projection, reading.conditions)
         if start is None:
             start = first_record(stream, body, file.part.start)
         else:
@@ -243,7 +243,7 @@ def _decoded(text: TextFile, piece: Piece, parser: _Parser, decoder: BatchDecode
     elements = WithProblems()
     records = [record for record in split_records(piece.data, _quote_of(parser)) if record.strip(b"\r\n")]
     for at, found in good_and_bad(records, lambda data: parser(text.in_utf8(data)), parser_explains(parser), _errors()):
-        elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)
+        elements += [found] if type(found) is Problem else moved(decoder.decode_all(found), at)
     return elements
 
 

@@ -59,6 +59,12 @@ class JsonFormat(FileFormat):
     def infers_columns(self, selection: Selection) -> bool:
         return selection.schema is None and not _as_objects(selection)
 
+    def takes_columns(self, selection: Selection) -> bool:
+        return not _as_objects(selection) and FileFormat.takes_columns(self, selection)
+
+    def takes_conditions(self, selection: Selection) -> bool:
+        return not _as_objects(selection) and FileFormat.takes_conditions(self, selection)
+
     def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
         if _as_objects(selection):
             return None
@@ -119,7 +125,7 @@ class JsonFormat(FileFormat):
         types = {column.name: column for column in (*projection.columns, *projection.for_conditions) if column.in_file}
         fields = [(name, _as_written(found.field(name), column.type)) for name, column in types.items()]
         parser = _Parser(fields, "error" if selection.names is None else "ignore")
-        decoder = BatchDecoder(selection, projection)
+        decoder = BatchDecoder(selection, projection, reading.conditions)
         return lambda offset, data: _decoded(text, parser, decoder, offset, data)
 
 
@@ -224,7 +230,7 @@ def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int
         return batch
 
     for at, found in good_and_bad(records, parse, parser.explain, _errors()):
-        elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)
+        elements += [found] if type(found) is Problem else moved(decoder.decode_all(found), at)
     return elements
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
@@ -14,6 +15,7 @@ from tidegate.io.records.decoder import BatchDecoder
 from tidegate.io.records.predicate import Condition, may_match
 from tidegate.io.records.problems import BadRecord, bad_file
 from tidegate.io.records.projection import Projection, Selection
+from tidegate.io.records.pushed import Kept, Statistics, may_meet, usable
 from tidegate.io.records.schema import RecordSchema, of_arrow
 from tidegate.io.records.types import kind_of
 from tidegate.sdk.connectors.outage import is_outage
@@ -69,15 +71,17 @@ class ParquetFormat(FileFormat):
             yield [0, 0], [bad_file(file.url, error)]
             return
         metadata = parquet.metadata
-        decoder = BatchDecoder(reading.selection, columns.projection)
-        skips = _Skips(parquet, reading.selection.where, columns.projection)
+        decoder = BatchDecoder(reading.selection, columns.projection, reading.conditions)
+        skips = _Skips(parquet, reading, columns.projection)
         first_group, first_row = start or (file.part.start, 0)
         end = metadata.num_row_groups if file.part.end is None else file.part.end
         before = sum(metadata.row_group(at).num_rows for at in range(first_group))
         for group in range(first_group, end):
             rows = metadata.row_group(group).num_rows
-            if not skips.skips(group):
-                at = first_row if group == first_group else 0
+            at = first_row if group == first_group else 0
+            if skips.leaves_out(group):
+                yield [group, at], Kept((), (), max(0, rows - at))
+            elif not skips.skips(group):
                 yield from _group(file, parquet, group, at, before, decoder, columns, reading)
             before += rows
 
@@ -156,15 +160,18 @@ def _opened(file: OpenedFile) -> Any:
 class _Skips:
     """Finds the row groups in which no row can meet the conditions."""
 
-    def __init__(self, parquet: Any, where: Sequence[Condition], projection: Projection) -> None:
+    def __init__(self, parquet: Any, reading: Reading, projection: Projection) -> None:
+        where = reading.selection.where
+        self._pushed = usable(reading.conditions, projection.columns)
         self._metadata = metadata = parquet.metadata
         leaves: dict[str, int] = {}
-        if where and metadata.num_row_groups:
+        if (where or self._pushed) and metadata.num_row_groups:
             # Not from `parquet.schema`: it and the metadata refer to each other, so that the metadata of every file
             # would stay in memory until the next garbage collection.
             first = metadata.row_group(0)
             leaves = {first.column(at).path_in_schema: at for at in range(metadata.num_columns)}
-        types = {column.name: column.type for column in (*projection.columns, *projection.for_conditions)}
+        self._leaves = leaves
+        self._types = types = {each.name: each.type for each in (*projection.columns, *projection.for_conditions)}
         self._conditions = [
             (condition, leaves[condition.column], types[condition.column])
             for condition in where
@@ -175,11 +182,23 @@ class _Skips:
         """Whether the statistics of a row group rule out all its rows."""
         return any(self._rules_out(group, *each) for each in self._conditions)
 
+    def leaves_out(self, group: int) -> bool:
+        """Whether the statistics of a row group say that no row meets the conditions of the planner's."""
+        return not all(may_meet(each, partial(self._known, group)) for each in self._pushed)
+
     def _rules_out(self, group: int, condition: Condition, leaf: int, type: Any) -> bool:
+        known = self._statistics(group, leaf, type)
+        return known is not None and not may_match(condition, known.least, known.greatest, known.nulls, known.rows)
+
+    def _known(self, group: int, column: str) -> Statistics | None:
+        leaf = self._leaves.get(column)
+        return None if leaf is None or column not in self._types else self._statistics(group, leaf, self._types[column])
+
+    def _statistics(self, group: int, leaf: int, type: Any) -> Statistics | None:
         row_group = self._metadata.row_group(group)
         statistics = row_group.column(leaf).statistics
         if statistics is None:
-            return False
+            return None
         nulls = statistics.null_count if statistics.has_null_count else None
         least = greatest = None
         if statistics.has_min_max and kind_of(type) in _COMPARABLE:
@@ -187,7 +206,7 @@ class _Skips:
                 least, greatest = statistics.min, statistics.max
             except (ValueError, OverflowError):
                 pass  # nanoseconds, or years, that Python doesn't have
-        return not may_match(condition, least, greatest, nulls, row_group.num_rows)
+        return Statistics(least, greatest, nulls, row_group.num_rows)
 
 
 _COMPARABLE: Final = frozenset({"integer", "float", "string", "boolean", "date", "decimal", "timestamp"})

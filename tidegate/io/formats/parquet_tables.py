@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tidegate.io.records.column_types import column_type_of_arrow
 from tidegate.io.records.projection import Projection, Selection, project
@@ -14,9 +13,6 @@ from tidegate.io.records.schema import of_arrow
 from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import Field, Schema
 from tidegate.sdk.errors import ReadError
-
-if TYPE_CHECKING:
-    from tidegate.io.records.shapes import Shape
 
 MOST_FILES: Final = 1000
 """How many footers are read before a run, to compare the columns."""
@@ -56,29 +52,9 @@ def _reason(paths: tuple[str, ...], selection: Selection) -> str:
         return "the path of a file has unusual characters"
     if selection.where or selection.evolution != "refuse" or selection.bad_records != "fail" or selection.timezone:
         return "the reader has options (where, schema_evolution, bad_records, timezone)"
-    if _has_code(selection.shape):
+    if selection.shape.has_code:
         return f"code of {selection.shape.cls.__name__} makes the elements"
     return ""
-
-
-def _has_code(shape: Shape) -> bool:
-    """Whether making an element of a row may change or refuse it."""
-    match shape.kind:
-        case "pydantic":
-            return True
-        case "dataclass":
-            return hasattr(shape.cls, "__post_init__") or not _has_made_init(shape.cls)
-        case "named_tuple":
-            return not shape.cls.__new__.__module__.startswith("namedtuple_")
-        case _:
-            return False
-
-
-def _has_made_init(cls: Any) -> bool:
-    """Whether `__init__` is the one that `dataclass` has made."""
-    names = [field.name for field in dataclasses.fields(cls) if field.init]
-    code = cls.__init__.__code__
-    return code.co_filename == "<string>" and list(code.co_varnames[1 : 1 + len(names)]) == names
 
 
 def _columns(path: str, selection: Selection) -> Projection | str:

@@ -14,12 +14,16 @@ from tidegate.io.records.columns import fit, values_of
 from tidegate.io.records.predicate import mask_of, matches
 from tidegate.io.records.problems import Problem, WithProblems, excerpt
 from tidegate.io.records.projection import Projected, Projection, Selection
+from tidegate.io.records.pushed import Kept, mask_of_pushed, usable
 from tidegate.io.records.shapes import BadValue
 from tidegate.sdk.errors import shorten
+from tidegate.sdk.relational.expressions import Tree, column_names
 
 
 class BatchDecoder:
     """Makes elements from batches with the columns of one file, which `projection` describes.
+
+    Those of rows that can't meet the `conditions` are left out if the whole batch can be decoded at once.
 
     >>> import pyarrow as pa
     >>> from tidegate.io.records.projection import project, selection_of
@@ -31,16 +35,25 @@ class BatchDecoder:
     [{'city': 'Bonn', 'people': 331}]
     """
 
-    def __init__(self, selection: Selection, projection: Projection) -> None:
+    def __init__(self, selection: Selection, projection: Projection, conditions: Sequence[Tree] = ()) -> None:
         self._selection = selection
         self._projection = projection
         names = tuple(column.name for column in projection.columns)
         self._width = len(names)
         self._make = selection.shape.maker(names)
         self._all = (*projection.columns, *projection.for_conditions)
+        self._conditions = usable(conditions, projection.columns)
+        self._as_stored = {column.name for column in projection.columns if column.default is None}
 
     def decode(self, batch: Any) -> list[Any]:
         """The elements of a batch's records, with a `Problem` in the place of each that is bad."""
+        try:
+            return self._decode(batch, self._conditions)
+        except _Refused:
+            return WithProblems(self._divided(batch, 0))
+
+    def decode_all(self, batch: Any) -> list[Any]:
+        """As `decode`, without leaving out elements by the conditions."""
         try:
             return self._decode(batch)
         except _Refused:
@@ -56,7 +69,7 @@ class BatchDecoder:
             half = rows // 2
             return self._divided(batch.slice(0, half), offset) + self._divided(batch.slice(half), offset + half)
 
-    def _decode(self, batch: Any) -> list[Any]:
+    def _decode(self, batch: Any, conditions: Sequence[Tree] = ()) -> list[Any]:
         if not batch.num_rows:
             return []
         if not self._all:
@@ -66,12 +79,26 @@ class BatchDecoder:
             columns = self._filtered(columns)
         if not len(columns[0]):
             return []
+        of, rows = len(columns[0]), None
+        if conditions:
+            columns, rows = self._kept(conditions, columns)
         values = [self._values(column, array) for column, array in zip(self._all[: self._width], columns)]
         try:
-            return self._make(values)
+            elements = self._make(values)
         except BadValue as error:
             first = error.problems[0]
             raise _Refused(first.column, first.reason, first.text) from error
+        return elements if rows is None else Kept(elements, rows, of)
+
+    def _kept(self, conditions: Sequence[Tree], columns: list[Any]) -> tuple[list[Any], Sequence[int] | None]:
+        """The columns without the rows that can't meet the conditions, and the numbers of the others; None for all."""
+        import pyarrow.compute as pc
+
+        arrays = {each.name: array for each, array in zip(self._all, columns) if each.name in self._as_stored}
+        mask = mask_of_pushed([each for each in conditions if column_names(each).keys() <= arrays.keys()], arrays)
+        if mask is None or mask.true_count == len(mask):
+            return columns, None
+        return [array.filter(mask) for array in columns], pc.indices_nonzero(mask).to_pylist()
 
     def _fitted(self, batch: Any, column: Projected) -> Any:
         import pyarrow as pa

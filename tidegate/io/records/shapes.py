@@ -50,6 +50,19 @@ class Shape:
         """The class whose annotations are the schema; None for rows and dicts, which have any columns."""
         return None if self.kind in ("row", "dict") else self.cls
 
+    @property
+    def has_code(self) -> bool:
+        """Whether code of the author's makes an element of a row, which may change or refuse it."""
+        match self.kind:
+            case "pydantic":
+                return True
+            case "dataclass":
+                return hasattr(self.cls, "__post_init__") or not _has_made_init(self.cls)
+            case "named_tuple":
+                return not self.cls.__new__.__module__.startswith("namedtuple_")
+            case _:
+                return False
+
     def check_names(self, names: Sequence[str], where: str, error: type[Exception] = BuildError) -> None:
         """Raise an error, naming the column, for columns that elements of this shape can't have."""
         if len(set(names)) < len(names):
@@ -104,6 +117,13 @@ def shape_of(as_: Any, of: str) -> Shape:
         if is_named_tuple(as_):
             return Shape("named_tuple", as_)
     raise BuildError(f"{of}: as_ is tg.Row, dict, a dataclass, a NamedTuple or a pydantic model, not {shorten(as_)}")
+
+
+def _has_made_init(cls: Any) -> bool:
+    """Whether `__init__` is the one that `dataclass` has made."""
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    code = cls.__init__.__code__
+    return code.co_filename == "<string>" and list(code.co_varnames[1 : 1 + len(names)]) == names
 
 
 def _rows(make: Callable[[Any], Any], columns: Columns) -> list[Any]:

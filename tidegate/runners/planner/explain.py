@@ -33,6 +33,7 @@ from tidegate.sdk.portable.model import (
     Write,
     side_inputs,
 )
+from tidegate.sdk.relational.expressions import text
 from tidegate.sdk.windowing.assigners import is_global_assigner
 from tidegate.sdk.windowing.strategy import can_fire_twice
 
@@ -231,6 +232,7 @@ def _node_note(plan: Plan, node: Node) -> str:
         case Read():
             delivery = "" if node.replayable else ", at_most_once"
             notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}{delivery}")
+            notes[1:1] = [*_read_of(node)]
         case ParDo(fn=fn) if fn.shown != fn.name:
             notes.insert(0, fn.shown)
         case AssignWindows(windowing=windowing):
@@ -244,6 +246,14 @@ def _node_note(plan: Plan, node: Node) -> str:
             if not is_global_assigner(windowing.assigner):
                 notes.insert(0, describe_windowing(windowing))
     return "   " + "; ".join(notes)
+
+
+def _read_of(node: Read) -> Iterator[str]:
+    """What a reader reads of its data, if not all."""
+    if node.columns is not None:
+        yield f"only {', '.join(node.columns)}"
+    if node.conditions:
+        yield f"no rows but where {' & '.join(f'({text(each)})' for each in node.conditions)}"
 
 
 # --- graph ---------------------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ from tidegate.sdk.data.block import Block
 if TYPE_CHECKING:
     import pyarrow
 
+    from tidegate.sdk.relational.expressions import Tree
+
 T_co = TypeVar("T_co", covariant=True)
 
 Position: TypeAlias = Any
@@ -200,6 +202,12 @@ class Source(ABC, Generic[T_co]):
     """False if elements can't be read a second time: after a failure, those that were in progress are lost. Runners say
     so when a run starts, and `explain` does."""
 
+    takes_columns: bool = False
+    """Whether `scan` can leave fields out of the elements, which have those of the element type's schema."""
+
+    takes_conditions: bool = False
+    """Whether `scan` can leave out elements by conditions."""
+
     @property
     def name(self) -> str:
         """The name shown in `explain`, graphs and errors."""
@@ -240,6 +248,15 @@ class Source(ABC, Generic[T_co]):
 
         Raises PositionLost if the position no longer exists.
         """
+
+    def scan(self, columns: tuple[str, ...] | None, conditions: tuple[Tree, ...]) -> Source[Any]:
+        """This source for steps that read only these fields of the elements (None: all), if it `takes_columns`.
+
+        If it `takes_conditions`, elements for which one of the `conditions` is not true may be left out
+        (sdk/relational/reader_conditions.py). Splits and positions must be those of this source, so that a changed
+        query resumes from them.
+        """
+        raise NotImplementedError
 
     def split_again(self, split: Split, position: Position, desired: int) -> list[Split] | None:
         """The rest of a split from `position` on, divided into about `desired` splits; None if it can't be divided.

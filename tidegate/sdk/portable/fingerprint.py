@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tidegate.sdk.moved import MOVES
 from tidegate.sdk.portable.loop_variable import LoopVariable
-from tidegate.sdk.portable.model import Node, Pipeline, TypeRef
+from tidegate.sdk.portable.model import Node, NodeBase, Pipeline, TypeRef
 from tidegate.sdk.portable.pickle_graph import digest_of
 from tidegate.sdk.portable.values import Values
 from tidegate.sdk.user_code.by_value import pickle_by_value
@@ -27,10 +27,13 @@ _BATCH: Final = 4096
 _NOT_IN_DIGEST: Final = frozenset(
     {
         *("label", "composite", "numbered", "commit_by", "forks_safely", "replayable", "rate_limit", "discovers"),
-        *("divides", "cogroups", "needs"),
+        *("divides", "cogroups", "needs", "takes_columns", "takes_conditions", "stamps_by"),
     }
 )
 """The fields of nodes that are names, or say only how a step is run."""
+
+_ADDED_TO_NODES: Final = frozenset({"takes_columns", "takes_conditions", "columns", "conditions", "stamps_by"})
+"""The fields that nodes in loops have got since the first fingerprints of these; all of them say how a step is run."""
 
 _ADDED_TO_VARIABLES: Final = frozenset({"form", "drives"})
 """The fields of loop variables that count unless they have their defaults: they were added later."""
@@ -106,6 +109,8 @@ def _encoded(value: Any) -> Iterator[bytes]:
             for field in fields(value):
                 item = getattr(value, field.name)
                 added = isinstance(value, LoopVariable) and field.name in _ADDED_TO_VARIABLES
+                if isinstance(value, NodeBase) and field.name in _ADDED_TO_NODES:
+                    continue
                 if field.compare and not (added and item == field.default):
                     yield field.name.encode()
                     yield from _encoded(item)

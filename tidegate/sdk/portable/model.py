@@ -18,6 +18,7 @@ from tidegate.sdk.data.columns import Access, Schema
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.values import Values
+from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.relations import Relation
 from tidegate.sdk.time import Duration
 from tidegate.sdk.user_code.frames import Where
@@ -156,7 +157,8 @@ class Read(NodeBase):
     """Reads elements from a `Source` (sdk/connectors/sources.py), whose `forks_safely` it records.
 
     `rate_limit`: elements per second of all tasks. `discovers`: the source may have an enumerator. `divides`: it may
-    divide the rest of a split.
+    divide the rest of a split. `takes_columns`, `takes_conditions`: the source can leave out fields of elements, and
+    elements. A planner pass sets the `columns` that are read (None: all), and `conditions` without which no element is.
     """
 
     source: UserFn
@@ -169,6 +171,10 @@ class Read(NodeBase):
     rate_limit: float | None = None
     discovers: bool = False
     divides: bool = False
+    takes_columns: bool = False
+    takes_conditions: bool = False
+    columns: tuple[str, ...] | None = None
+    conditions: tuple[Tree, ...] = ()
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)
@@ -185,7 +191,8 @@ class ParDo(NodeBase):
 
     `emits` is "plain" if the function provably never emits a TimestampedValue, TaggedOutput or WindowedValue, so that
     the engine need not check. `keeps_key`: input and output are pairs with the same key. `calls`: the function is not
-    called by the loop over a block, but beside the stream.
+    called by the loop over a block, but beside the stream. `stamps_by`: it passes elements on with the value of this
+    field as their timestamp, reads no other one, and may fail only if that is NULL.
     """
 
     fn: UserFn
@@ -202,6 +209,7 @@ class ParDo(NodeBase):
     emits: Literal["plain", "any"] = "any"
     kind: Literal["par_do"] = "par_do"
     calls: AsyncCalls | None = None
+    stamps_by: str | None = None
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)

@@ -75,6 +75,7 @@ class ElementStep(Transform, Generic[E, R]):
         self.main_tag = portable.MAIN
         self.dead_letters: portable.DeadLetters | None = None
         self.keeps_key = False
+        self.stamps_by: str | None = None
 
     def default_label(self) -> str:
         return self.title or f"{type(self).__name__}({name_of(self.fn)})"
@@ -153,6 +154,7 @@ class ElementStep(Transform, Generic[E, R]):
             timers=call.timers,
             dead_letters=dead,
             keeps_key=self.keeps_key,
+            stamps_by=self.stamps_by,
             emits="plain" if emits_plain(self.fn, self.form) else "any",
             **fields,
         )

@@ -155,6 +155,8 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             rate_limit=self.rate_limit,
             discovers=type(self.source).enumerator is not Source.enumerator,
             divides=type(self.source).split_again is not Source.split_again,
+            takes_columns=self.output_type is None and self.source.takes_columns,
+            takes_conditions=self.source.takes_conditions,
         )
         return out
 

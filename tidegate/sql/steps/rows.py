@@ -86,7 +86,9 @@ def stamped(rows: PCollection[Any], column: str, label: str) -> PCollection[Any]
     """The rows with the value of a column as their timestamps."""
     tree = bound(Column(column), Input(rows.schema))
     stamp = Stamp(RowCode((tree,), access_of(rows.element_type), single=True), column)
-    return rows | Map(stamp, name=label).with_output_types(rows.element_type)
+    step = Map(stamp, name=label)
+    step.stamps_by = column
+    return rows | step.with_output_types(rows.element_type)
 
 
 class Stamp:

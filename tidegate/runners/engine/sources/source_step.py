@@ -37,7 +37,7 @@ def source_step(node: Node) -> SourceStep:
             return SourceStep(
                 node.label,
                 node.where,
-                node.source.load(),
+                _scanned(node),
                 node.bounded,
                 node.stamping,
                 node.rate_limit,
@@ -47,3 +47,11 @@ def source_step(node: Node) -> SourceStep:
             return SourceStep(node.label, node.where, Created(node.values.load()))
         case _:
             raise AssertionError(f"{node.kind} has no splits")
+
+
+def _scanned(node: Read) -> Source[Any]:
+    """The source, without what the planner has found that no step reads."""
+    source: Source[Any] = node.source.load()
+    if node.columns is None and not node.conditions:
+        return source
+    return source.scan(node.columns, node.conditions)

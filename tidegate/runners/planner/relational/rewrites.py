@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from tidegate.runners.planner.relational.scans import read_columns, read_rows
 from tidegate.runners.planner.relational.top_n import limit_ranks
 from tidegate.sdk.portable.model import Pipeline
 
-REWRITES: Final[dict[str, Callable[[Pipeline, frozenset[str]], Pipeline]]] = {"top n": limit_ranks}
+REWRITES: Final[dict[str, Callable[[Pipeline, frozenset[str]], Pipeline]]] = {
+    "top n": limit_ranks,
+    "columns of readers": read_columns,
+    "rows of readers": read_rows,
+}
 """The rewrites by name, in their order."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from tidegate.sdk.portable.model import Pipeline, Relate, side_inputs
 from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree
+from tidegate.sdk.relational.reader_conditions import conjuncts
 from tidegate.sdk.relational.relations import Compute, Rank, trees_of
 
 
@@ -58,7 +59,7 @@ def _limits(pipeline: Pipeline, used: str, bounds: dict[str, int], readers: Coun
 
 def _bounds(condition: Tree) -> Iterator[tuple[str, int]]:
     """Columns that are at most a number where a condition is true, by its parts before the first that may fail."""
-    for part in _parts(condition):
+    for part in conjuncts(condition):
         if may_fail(part):
             return
         match part:
@@ -78,13 +79,3 @@ def _least(limits: Iterable[tuple[str, int]]) -> dict[str, int]:
     for name, limit in limits:
         found[name] = min(limit, found.get(name, limit))
     return found
-
-
-def _parts(condition: Tree) -> Iterator[Tree]:
-    """The conditions that AND connects, in the order in which they are evaluated."""
-    match condition:
-        case Call(operation="and", arguments=(left, right)):
-            yield from _parts(left)
-            yield from _parts(right)
-        case _:
-            yield condition
