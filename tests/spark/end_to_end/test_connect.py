@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.semantics.test_corner_cases import IN_ORDER, bounded
 from tests.support.run_and_collect import collect
 from tests.support.spark.daemons import Daemon, spark_home
 from tidegate.runners.spark.driver.session import missing, stop
-from tidegate.sdk.errors import BuildError, UserCodeError
+from tidegate.sdk.errors import BuildError, OptionsError, UserCodeError
 
 pytest.importorskip("grpc")
 
@@ -112,6 +113,47 @@ def test_dataframes_are_read_and_returned_over_connect(remote: list[str], tmp_pa
         expected = [(key, sum(range(key, 100, 3))) for key in range(3)]
         for frame in (p.result.dataframe("totals"), spark.read.parquet(str(tmp_path / "out"))):
             assert sorted(map(tuple, frame.collect())) == expected
+    finally:
+        spark.stop()
+
+
+class Sale(NamedTuple):
+    user: str
+    price: Annotated[Decimal, "decimal(8,2)"]
+    n: int
+    at: tg.Timestamp
+
+
+SALES = [Sale("ada", Decimal("1.25"), n, tg.Timestamp(n * 4)) for n in range(6)]
+TOTALS = """
+    SELECT user, window_start, SUM(price * n) AS total
+    FROM TUMBLE(TABLE sales, DESCRIPTOR(at), INTERVAL '10' SECONDS) GROUP BY user, window_start, window_end"""
+
+
+def test_relations_are_native_over_connect(remote: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql.connect.dataframe import DataFrame
+    from pyspark.sql.connect.session import SparkSession
+
+    def totals(options: list[str]) -> list[Any]:
+        sales = tg.Pipeline(options=options) | tg.Create(SALES)
+        return sorted(({"sales": sales} | tg.Sql(TOTALS)).collect(include_window_info=True), key=repr)
+
+    def refused(*arguments: Any) -> None:
+        raise AssertionError("a worker is used")
+
+    expected = totals(["--runner", "direct"])
+    spark = SparkSession.builder.remote(remote[3]).create()
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(DataFrame, "mapInArrow", refused)
+            assert totals(remote) == expected
+        rows = tg.Pipeline(options=remote[:2]) | tg.io.ReadFromSpark(spark.sql("SELECT 'x' AS text, 0 AS zero"))
+        cast = rows | "cast" >> tg.Select(n=tg.col("text").cast("bigint")) | tg.GroupBy("n").agg(k=tg.fn.count())
+        with pytest.raises(UserCodeError, match=r"CAST_INVALID_INPUT(?s:.*)in step 'cast'"):
+            cast.collect()
+        spark.conf.set("spark.sql.ansi.enabled", "false")
+        with pytest.raises(OptionsError, match=r"spark.sql.ansi.enabled=false.*--spark_native off"):
+            cast.collect()
     finally:
         spark.stop()
 

@@ -66,6 +66,7 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.driver.commit_log import finish_interrupted, logged_commit
         from tidegate.runners.spark.driver.element_counts import LiveCounts
         from tidegate.runners.spark.driver.execution import Execution
+        from tidegate.runners.spark.driver.native_steps import needs_no_workers
         from tidegate.runners.spark.driver.progress import Progress
         from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
         from tidegate.runners.spark.driver.shared_paths import check_shared
@@ -74,6 +75,7 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.driver.worker_env import prepare
         from tidegate.runners.spark.plan.artifacts import Artifacts
         from tidegate.runners.spark.plan.failures import JobCancelled, translated_errors
+        from tidegate.runners.spark.plan.levels import assign_levels
         from tidegate.runners.spark.task_io.frames import session_of
         from tidegate.runners.spark.task_io.staging import staging_folder
 
@@ -107,7 +109,7 @@ class SparkRunner(Runner):
                 spark_settings(spark, planned, spark_options),
                 Progress(spark, self.tell, counts.refresh if counts else None) as progress,
             ):
-                if not local:
+                if not local and not needs_no_workers(planned, assign_levels(planned)):
                     name = planned.pipeline.name
                     failure = "the workers' Python can't run a first task"
                     with progress.action(f"{name}: check the workers' packages"), translated_errors(failure):

@@ -70,21 +70,10 @@ class NativeSteps:
 
         Returns the Arrow batches that the tasks emit; None for other plans.
         """
-        plan = spec.plan
-        if not self.rows or levels.count != 1 or any(s.is_source and s.id not in self.rows for s in plan.steps):
+        if not self.rows or not needs_no_workers(spec.plan, levels):
             return None
-        most = None
-        for node in (node for step in plan.steps for node in step.nodes):
-            match node:
-                case Read():
-                    pass
-                case ParDo(fn=fn, side_inputs=()) if getattr(type(fn.load()), "light", False):
-                    pass
-                case Write(sink=sink) if sink.load().read_back:
-                    most = sink.load().limit if len(self.rows) == 1 else None
-                case _:
-                    return None
-        return self._run_here(spec, run_id, most)
+        sinks = [step.tail.sink.load() for step in spec.plan.steps if isinstance(step.tail, Write)]
+        return self._run_here(spec, run_id, sinks[-1].limit if sinks and len(self.rows) == 1 else None)
 
     def _run_here(self, spec: TaskSpec, run_id: str, most: int | None) -> Iterator[Any]:
         from tidegate.runners.spark.worker.task import LevelTask
@@ -94,6 +83,23 @@ class NativeSteps:
             frame = self.frame(id)
             table = (frame if most is None else frame.limit(most)).toArrow()
             yield from LevelTask(spec, run_id, 0, 0, id).run(table.to_batches())
+
+
+def needs_no_workers(plan: Plan, levels: Levels) -> bool:
+    """Whether all that a plan does after Spark has computed rows is to record them for this process to read."""
+    if levels.count != 1:
+        return False
+    for node in (node for step in plan.steps for node in step.nodes):
+        match node:
+            case Read(source=source) if isinstance(source.load(), NativeRows):
+                pass
+            case ParDo(fn=fn, side_inputs=()) if getattr(type(fn.load()), "light", False):
+                pass
+            case Write(sink=sink) if sink.load().read_back:
+                pass
+            case _:
+                return False
+    return True
 
 
 def _sealed(rows: NativeRows) -> UserFn:
