@@ -1,0 +1,180 @@
+"""Vertex programs, other graphs made from a graph, and graphs handed to libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tidegate.graph import Edge, Graph
+
+ROADS = [("home", "park", 2), ("home", "school", 7), ("park", "school", 3), ("school", "beach", 9)]
+PLACES = [("home", 1), ("park", 2), ("island", 3)]
+
+
+def graph_of(edges: Any = ROADS, vertices: Any = PLACES, directed: bool = True) -> Any:
+    """A graph in a pipeline of its own."""
+    p = tg.Pipeline(options=["--runner", "direct"])
+    known = p | "edges" >> tg.Create(edges).with_output_types(tuple)
+    return Graph(known, p | "vertices" >> tg.Create(vertices).with_output_types(tuple[str, int]), directed)
+
+
+def found(pairs: Any) -> dict[Any, Any]:
+    """The pairs that a step emits, each key once."""
+    results = pairs.collect(limit=None)
+    assert len({key for key, _ in results}) == len(results)
+    return dict(results)
+
+
+def test_all_vertices_have_their_value_or_none() -> None:
+    assert found(graph_of().vertices) == {"home": 1, "park": 2, "island": 3, "school": None, "beach": None}
+
+
+def test_a_message_reaches_those_along_the_edges_and_none_is_no_message() -> None:
+    sent = graph_of().pregel(
+        send=lambda far, edge: None if far is None else far + edge.value,
+        combine=min,
+        update=lambda far, near: near if far is None else min(far, near),
+        start=lambda id, value: 0 if value == 1 else None,
+    )
+    assert found(sent) == {"home": 0, "park": 2, "school": 5, "beach": 14, "island": None}
+
+
+@pytest.mark.parametrize("arrays", [False, True], ids=["functions", "arrays"])
+def test_rounds_limit_how_far_messages_go(arrays: bool) -> None:
+    graph, start = graph_of(), "home"
+    farther = graph.pregel(
+        send=lambda far, edge: far + edge.value,
+        combine=min,
+        update=np.minimum if arrays else min,
+        start=lambda id, _: np.where(id == start, 0.0, np.inf) if arrays else 0.0 if id == start else float("inf"),
+        arrays=arrays,
+        rounds=1,
+    )
+    unknown = float("inf")
+    assert found(farther) == {"home": 0, "park": 2, "school": 7, "beach": unknown, "island": unknown}
+
+
+@pytest.mark.parametrize("arrays", [False, True], ids=["functions", "arrays"])
+def test_only_vertices_whose_state_has_changed_send(arrays: bool) -> None:
+    """Each vertex adds up what it gets; a vertex that is sent nothing sends in the first round only."""
+    chain = [(1, 2), (2, 3), (4, 4)]
+    graph = graph_of(chain, [])
+    total = graph.pregel(
+        lambda n, edge: n, sum, lambda n, more: n + more, lambda id, _: id * 10, arrays=arrays, rounds=3
+    )
+    # Vertex 3 gets 20 and, as 2 has become 30, 30. Vertex 4 doubles what it has.
+    assert found(total) == {1: 10, 2: 30, 3: 80, 4: 320}
+
+
+def test_states_over_arrays_may_have_several_numbers() -> None:
+    graph = graph_of([(1, 2), (2, 3)], [])
+    states = graph.pregel(
+        lambda states, edges: states, max, np.maximum, lambda ids, _: np.stack([ids, -ids], axis=1), arrays=True
+    )
+    assert {id: state.tolist() for id, state in found(states).items()} == {1: [1, -1], 2: [2, -1], 3: [3, -1]}
+
+
+def test_an_undirected_edge_leads_both_ways_and_a_loop_once() -> None:
+    graph = graph_of([(1, 2), (3, 3)], [], directed=False)
+    heard = graph.scatter_gather(
+        lambda state, edge: (edge.source, edge.target), lambda state, messages: sorted(messages), lambda id, _: [],
+        rounds=1,
+    )  # fmt: skip
+    assert found(heard) == {1: [(2, 1)], 2: [(1, 2)], 3: [(3, 3)]}
+
+
+def test_changed_says_when_a_vertex_sends_again() -> None:
+    halved = graph_of([(1, 1)], [(1, 64.0)]).pregel(
+        lambda n, edge: n / 2, min, min, changed=lambda old, new: old - new > 5
+    )
+    assert found(halved) == {1: 4.0}
+
+
+def test_every_vertex_gathers_from_all_in_every_round() -> None:
+    ranks = graph_of().gather_sum_apply(
+        gather=lambda rank, edge: rank,
+        sum=sum,
+        apply=lambda rank, total: 1 if total is None else 1 + total,
+        start=lambda id, value: 1,
+        until=tg.Settled(),
+    )
+    assert found(ranks) == {"home": 1, "island": 1, "park": 2, "school": 4, "beach": 5}
+
+
+def test_graphs_are_made_from_graphs() -> None:
+    graph = graph_of()
+    assert sorted(graph.reverse().edges.collect())[0] == Edge("beach", "school", 9)
+    assert found(graph.undirected().shortest_paths("beach"))["home"] == 14
+    assert found(graph.map_edges(lambda edge: 1).shortest_paths("home"))["beach"] == 2
+    assert found(graph.map_vertices(lambda id, value: f"{id} {value}").vertices)["park"] == "park 2"
+    small = graph.subgraph(vertices=lambda id, _: id != "park", edges=lambda edge: edge.value > 7)
+    assert small.edges.collect() == [Edge("school", "beach", 9)]
+    assert found(small.connected_components()) == {
+        "beach": "beach",
+        "home": "home",
+        "island": "island",
+        "school": "beach",
+    }
+
+
+def test_a_k_core_keeps_values_and_edges() -> None:
+    core = graph_of().k_core(2)
+    assert found(core.vertices) == {"home": 1, "park": 2, "school": None}
+    assert sorted(core.edges.collect()) == [Edge(*road) for road in ROADS[:3]]
+    assert found(core.triangles()) == {"home": 1, "park": 1, "school": 1}
+
+
+def test_weights_count_unless_told_otherwise() -> None:
+    graph = graph_of()
+    assert found(graph.shortest_paths("home", weighted=False)) == {"home": 0, "park": 1, "school": 1, "beach": 2}
+    assert found(graph.shortest_paths("home", rounds=1)) == {"home": 0, "park": 2, "school": 7}
+    by_weight = found(graph.pagerank(rounds=1))
+    evenly = found(graph.pagerank(rounds=1, weighted=False))
+    assert by_weight["school"] > evenly["school"]
+    assert sum(by_weight.values()) == pytest.approx(1)
+
+
+def test_blocks_of_arrays_make_the_same_graph() -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    blocks = [
+        (np.array(["a", "b"]), np.array(["b", "c"]), np.array([1.5, 2.5])),
+        (np.array(["c"]), np.array(["a"]), np.array([3.0])),
+    ]
+    vertices = [(np.array(["a", "z"]), np.array([7, 8]))]
+    graph = Graph.from_arrays(
+        p | tg.Create(blocks).with_output_types(tuple), p | "more" >> tg.Create(vertices).with_output_types(tuple)
+    )
+    assert sorted(graph.edges.collect()) == [Edge("a", "b", 1.5), Edge("b", "c", 2.5), Edge("c", "a", 3.0)]
+    assert found(graph.vertices) == {"a": 7, "b": None, "c": None, "z": 8}
+    assert found(graph.shortest_paths("a")) == {"a": 0, "b": 1.5, "c": 4}
+    assert found(graph.degrees()) == {"a": 2, "b": 2, "c": 2, "z": 0}
+
+
+@pytest.mark.parametrize(
+    ("to", "distances"),
+    [
+        ("networkx", lambda g: __import__("networkx").single_source_dijkstra_path_length(g, "home")),
+        ("rustworkx", lambda g: {**__import__("rustworkx").dijkstra_shortest_path_lengths(g, 1, float), 1: 0.0}),
+        ("igraph", lambda g: g.distances("home", weights="weight")[0]),
+    ],
+    ids=["networkx", "rustworkx", "igraph"],
+)
+def test_a_library_gets_the_graph_with_its_weights(to: str, distances: Any) -> None:
+    result = found(graph_of().local(distances, to=to))
+    if to == "igraph":
+        assert result.pop("island") == float("inf")
+    assert result == {"home": 0, "park": 2, "school": 5, "beach": 14}
+
+
+def test_a_library_gets_several_edges_and_the_values_of_vertices() -> None:
+    def seen(graph: Any) -> Any:
+        return {id: (type(graph).__name__, value) for id, value in graph.nodes(data="value")}
+
+    assert found(graph_of([("a", "b"), ("b", "a")], [("a", 5)], directed=False).local(seen)) == {
+        "a": ("MultiGraph", 5),
+        "b": ("MultiGraph", None),
+    }
+    assert found(graph_of([("a", "b"), ("b", "a")], [("a", 5)]).local(seen))["a"] == ("DiGraph", 5)

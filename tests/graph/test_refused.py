@@ -1,0 +1,169 @@
+"""What graphs refuse, when they are built or run, each with its message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tidegate as tg
+from tests.graph.test_programs import graph_of
+from tidegate.graph import Graph
+
+
+def same(*arguments: Any) -> Any:
+    return arguments[0]
+
+
+def created(elements: list[Any], type_: Any) -> Any:
+    return tg.Pipeline(options=["--runner", "direct"]) | tg.Create(elements).with_output_types(type_)
+
+
+BUILDING: dict[str, tuple[Callable[[], object], str]] = {
+    "numbers as edges": (
+        lambda: Graph(created([1], int)),
+        "an edge is (source, target) or (source, target, value), and these edges are int",
+    ),
+    "edges of four": (
+        lambda: Graph(created([], tuple[int, int, int, int])),
+        "an edge is (source, target) or (source, target, value), and these edges are tuple[int, int, int, int]",
+    ),
+    "a list": (lambda: Graph([(1, 2)]), "Graph takes PCollections, not list"),  # type: ignore[arg-type]
+    "windows": (
+        lambda: Graph(created([(1, 2)], tuple[int, int]) | tg.WindowInto(tg.FixedWindows(10))),
+        "the edges of a Graph are in the global window, not in FixedWindows(size=Duration(10s), "
+        "offset=Duration(0s)): apply tg.WindowInto(tg.GlobalWindows())",
+    ),
+    "endless edges": (
+        lambda: Graph(tg.Pipeline() | tg.PeriodicImpulse(1) | tg.Map(lambda at: (1, 2))),
+        "a Graph needs bounded edges: on unbounded input it never has all of them",
+    ),
+    "vertices without values": (
+        lambda: Graph(e := created([(1, 2)], tuple[int, int]), e.pipeline | "v" >> tg.Create([1])),
+        "Graph takes pairs (key, value), but its input holds int: int given where tuple[Any, Any] is wanted. "
+        "tg.WithKeys(fn) makes pairs, with the key that fn returns for an element",
+    ),
+    "damping": (
+        lambda: graph_of().pagerank(damping=85),
+        "damping is the share of its rank that a vertex passes on, from 0 to 1, not 85",
+    ),
+    "distance": (lambda: graph_of().pagerank(by=-1), "by is a distance of at least 0, not -1"),
+    "rounds": (lambda: graph_of().hits(rounds=-1), "rounds is a number, at least 0, not -1"),
+    "endless labels": (
+        lambda: graph_of().label_propagation(None),
+        "label_propagation needs rounds: labels may go to and fro for ever",
+    ),
+    "k": (lambda: graph_of().k_core(1.5), "k is a number of neighbours, at least 0, not 1.5"),
+    "no condition": (
+        lambda: graph_of().subgraph(),
+        "subgraph needs a condition: vertices=…, a function of (id, value), or edges=…, of an Edge",
+    ),
+    "no function": (lambda: graph_of().map_edges(1), "map_edges takes a function as fn, not 1"),
+    "no update": (lambda: graph_of().pregel(same, min, None), "pregel takes a function as update, not None"),
+    "no end": (
+        lambda: graph_of().gather_sum_apply(same, sum, same),
+        "this loop would never end: give rounds=…, until=…, or both, or return tg.Round(new, again=…)",
+    ),
+    "no such combiner": (
+        lambda: graph_of().pregel(same, len, same, arrays=True),
+        "pregel(arrays=True) combines messages by min, max or sum, not by <built-in function len>",
+    ),
+    "changed over arrays": (
+        lambda: graph_of().pregel(same, min, same, changed=same, arrays=True),
+        "pregel(arrays=True) compares states by their elements: it takes no changed=…",
+    ),
+    "no such library": (
+        lambda: graph_of().local(same, to="boost"),
+        "local hands a graph to one of 'networkx', 'rustworkx', 'igraph', not to 'boost'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BUILDING)
+def test_a_graph_is_refused_when_it_is_built(case: str) -> None:
+    build, message = BUILDING[case]
+    with pytest.raises(tg.BuildError) as caught:
+        build()
+    assert str(caught.value).splitlines()[0] == message
+
+
+def test_a_refusal_names_step_and_line() -> None:
+    graph = graph_of()
+    with pytest.raises(tg.BuildError) as caught:
+        graph.subgraph(name="near")
+    assert "in step 'near', applied at " in str(caught.value)
+    assert "test_refused.py:" in str(caught.value)
+
+
+def arrays(edges: Any, vertices: Any = None) -> Any:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    more = None if vertices is None else p | "v" >> tg.Create([vertices]).with_output_types(Any)
+    return Graph.from_arrays(p | tg.Create([edges]).with_output_types(Any), more)
+
+
+RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
+    "an edge of one": (
+        lambda: graph_of([(1,)]).edges,
+        "an edge is (source, target) or (source, target, value), not (1,)",
+    ),
+    "a vertex twice": (
+        lambda: graph_of(vertices=[("a", 1), ("a", 2)]).vertices,
+        "the vertex 'a' is given twice, with the values [1, 2]",
+    ),
+    "a vertex twice, in arrays": (
+        lambda: graph_of(vertices=[("a", 1), ("a", 2)]).triangles(),
+        "the vertex 'a' is given twice",
+    ),
+    "no such source": (
+        lambda: graph_of().shortest_paths("moon"),
+        "shortest_paths: the graph has no vertex 'moon'",
+    ),
+    "a negative length": (
+        lambda: graph_of([("a", "b", 1), ("b", "c", -2)]).shortest_paths("a"),
+        "shortest_paths takes weights of at least 0: the edge from 'b' to 'c' has the value -2",
+    ),
+    "a name as a weight": (
+        lambda: graph_of([("a", "b", "road")]).pagerank(),
+        "pagerank takes numbers as the values of edges: the edge from 'a' to 'b' has the value 'road'",
+    ),
+    "a weight missing": (
+        lambda: graph_of([("a", "b", 1), ("a", "c")]).shortest_paths("a"),
+        "shortest_paths takes numbers as the values of edges: the edge from 'a' to 'c' has the value None",
+    ),
+    "lists as arrays": (
+        lambda: arrays(([1], [2])).edges,
+        "edges in arrays are (sources, targets) or (sources, targets, values), each a NumPy array, not ([1], [2])",
+    ),
+    "arrays of different lengths": (
+        lambda: arrays((np.arange(2), np.arange(3))).edges,
+        "the arrays of a block have one dimension, and the same length, not the shapes [(2,), (3,)]",
+    ),
+    "a message for all edges": (
+        lambda: graph_of().pregel(lambda s, e: np.zeros(3), sum, np.add, lambda i, v: np.zeros(len(i)), arrays=True),
+        "must return a message for each of 4 edges, not an array of the shape (3,)",
+    ),
+    "text from a library": (
+        lambda: graph_of().local(lambda graph: "many"),
+        "must return a mapping of vertices to values, not 'many'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RUNNING)
+def test_a_run_fails_for_what_is_no_graph(case: str) -> None:
+    build, message = RUNNING[case]
+    with pytest.raises(tg.RunError) as caught:
+        build().collect(limit=None)
+    assert message in str(caught.value)
+
+
+def test_importing_graphs_imports_no_numpy() -> None:
+    import subprocess
+    import sys
+
+    script = "import sys, tidegate as tg; before = 'tidegate.graph' in sys.modules; import tidegate.graph; "
+    shown = "print(before, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script + shown], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]

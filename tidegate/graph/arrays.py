@@ -1,0 +1,246 @@
+"""A graph as arrays: vertices by consecutive numbers, and the columns of all edges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.graph.edges import Edge
+from tidegate.sdk.data.keys import key_bytes
+from tidegate.sdk.errors import shorten
+
+Numbers: TypeAlias = npt.NDArray[np.intp]
+"""Vertices by their numbers."""
+
+Column: TypeAlias = npt.NDArray[Any] | list[Any]
+
+Block: TypeAlias = tuple[Column, Column, Column | None]
+"""Edges: their sources, targets, and values, if they have any."""
+
+VertexBlock: TypeAlias = tuple[Column, Column | None]
+"""Vertices: their ids, and values, if they have any."""
+
+SPARSE = 4
+"""Ids are numbered by a table of all integers between the least and the greatest, up to so many for each mention."""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphArrays:
+    """A graph whose vertices have the numbers 0 to `size` - 1, in the order of their ids."""
+
+    ids: Column
+    sources: Numbers
+    targets: Numbers
+    edge_values: Column | None
+    vertex_values: list[Any] | None
+    directed: bool
+
+    @property
+    def size(self) -> int:
+        """The number of vertices."""
+        return len(self.ids)
+
+    def __repr__(self) -> str:
+        return f"<graph of {self.size} vertices and {len(self.sources)} edges>"
+
+    def listed_ids(self) -> list[Any]:
+        """The ids as Python objects, by number."""
+        return _listed(self.ids)
+
+    def weights(self, of: str) -> npt.NDArray[np.float64]:
+        """The values of the edges as numbers, or 1 if no edge has one; ValueError, naming `of`, otherwise."""
+        if self.edge_values is None:
+            return np.ones(len(self.sources))
+        values = self.edge_values
+        if not isinstance(values, np.ndarray):
+            wrong = next((at for at, value in enumerate(values) if not isinstance(value, (int, float))), None)
+            if wrong is not None:
+                raise ValueError(f"{of} takes numbers as the values of edges: {self.shown_edge(wrong)}")
+        return np.asarray(values, np.float64)
+
+    def shown_edge(self, at: int) -> str:
+        """An edge, for messages."""
+        source, target = (shorten(_listed(self.ids[number : number + 1])[0], 40) for number in self._ends(at))
+        value = None if self.edge_values is None else _listed(self.edge_values[at : at + 1])[0]
+        return f"the edge from {source} to {target} has the value {shorten(value, 40)}"
+
+    def _ends(self, at: int) -> tuple[int, int]:
+        return int(self.sources[at]), int(self.targets[at])
+
+    def both_ways(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Sources and targets with each edge in both directions, loops in one, and which edge each is."""
+        back = np.flatnonzero(self.sources != self.targets)
+        return (
+            np.concatenate([self.sources, self.targets[back]]),
+            np.concatenate([self.targets, self.sources[back]]),
+            np.concatenate([np.arange(len(self.sources)), back]),
+        )
+
+    def ways(self) -> tuple[Numbers, Numbers, Numbers | slice]:
+        """Sources and targets of the ways along edges, both ways if the graph is undirected, and which edge each is."""
+        return self.both_ways() if not self.directed else (self.sources, self.targets, slice(None))
+
+    def neighbours(self) -> tuple[Numbers, Numbers]:
+        """Pairs of different vertices that have an edge between them, each pair once in each direction, sorted."""
+        between = self.sources != self.targets
+        one, other = self.sources[between], self.targets[between]
+        keys = np.unique(np.concatenate([one * self.size + other, other * self.size + one]))
+        return keys // self.size, keys % self.size
+
+
+def edge_block(edges: Sequence[Edge[Any, Any]]) -> Block:
+    """Edges as columns."""
+    sources, targets, values = zip(*edges)
+    return _ids(sources), _ids(targets), None if values.count(None) == len(values) else _values(values)
+
+
+def vertex_block(vertices: Sequence[tuple[Any, Any]]) -> VertexBlock:
+    """Vertices as columns."""
+    ids, values = zip(*vertices)
+    return _ids(ids), None if values.count(None) == len(values) else list(values)
+
+
+def edges_of(block: Block) -> Iterator[Edge[Any, Any]]:
+    """The edges of a block."""
+    sources, targets, values = block
+    yield from map(
+        Edge, _listed(sources), _listed(targets), _listed([None] * len(sources) if values is None else values)
+    )
+
+
+def vertices_of(block: VertexBlock) -> Iterator[tuple[Any, Any]]:
+    """The vertices of a block."""
+    ids, values = block
+    yield from zip(_listed(ids), _listed([None] * len(ids) if values is None else values))
+
+
+def given_edges(element: Any) -> Block:
+    """An element of `Graph.from_arrays` as a block; ValueError unless it is two or three arrays of one length."""
+    match element:
+        case (np.ndarray() as sources, np.ndarray() as targets):
+            _check_lengths(sources, targets)
+            return sources, targets, None
+        case (np.ndarray() as sources, np.ndarray() as targets, np.ndarray() as values):
+            _check_lengths(sources, targets, values)
+            return sources, targets, values
+    raise ValueError(
+        f"edges in arrays are (sources, targets) or (sources, targets, values), each a NumPy array, not "
+        f"{shorten(element, 60)}"
+    )
+
+
+def given_vertices(element: Any) -> VertexBlock:
+    """An element of the vertices of `Graph.from_arrays` as a block; ValueError unless it is one array, or two."""
+    match element:
+        case np.ndarray() as ids:
+            _check_lengths(ids)
+            return ids, None
+        case (np.ndarray() as ids, np.ndarray() as values):
+            _check_lengths(ids, values)
+            return ids, values
+    raise ValueError(
+        f"vertices in arrays are an array of ids, or a pair of arrays, (ids, values), not {shorten(element, 60)}"
+    )
+
+
+def _check_lengths(*columns: npt.NDArray[Any]) -> None:
+    shapes = [column.shape for column in columns]
+    if len(shapes[0]) != 1 or len(set(shapes)) != 1:
+        raise ValueError(f"the arrays of a block have one dimension, and the same length, not the shapes {shapes}")
+
+
+def graph_arrays(_: object, edges: Sequence[Block], vertices: Sequence[VertexBlock], directed: bool) -> GraphArrays:
+    """The graph of all blocks. ValueError if a vertex is given twice, with different values."""
+    sources, targets = _joined([block[0] for block in edges]), _joined([block[1] for block in edges])
+    given = _joined([block[0] for block in vertices])
+    ids, (from_, to, own) = _numbered([sources, targets, given])
+    values = None
+    if any(block[2] is not None for block in edges):
+        values = _joined([_none(len(block[0])) if block[2] is None else block[2] for block in edges])
+    vertex_values: list[Any] | None = None
+    if any(block[1] is not None for block in vertices):
+        vertex_values = [None] * len(ids)
+        pairs = chain.from_iterable(map(vertices_of, vertices))
+        for number, (_, value) in zip(own.tolist(), pairs):
+            vertex_values[number] = value
+    twice = np.flatnonzero(np.bincount(own, minlength=len(ids)) > 1)
+    if len(twice):
+        raise ValueError(f"the vertex {shorten(_listed(ids[twice[0] : twice[0] + 1])[0], 40)} is given twice")
+    return GraphArrays(ids, from_, to, values, vertex_values, directed)
+
+
+def _numbered(columns: list[Column]) -> tuple[Column, list[Numbers]]:
+    """All ids that occur, in order, and each column by their numbers."""
+    filled = [column for column in columns if len(column)]
+    if not filled:
+        return np.empty(0, np.int64), [np.empty(0, np.intp) for _ in columns]
+    if all(isinstance(column, np.ndarray) and column.dtype.kind == "i" for column in filled):
+        return _numbered_integers([np.asarray(column, np.int64) for column in columns])
+    listed = [_listed(column) for column in columns]
+    known = _in_order(list(dict.fromkeys(chain.from_iterable(listed))))
+    number = {id: at for at, id in enumerate(known)}
+    return known, [np.fromiter(map(number.__getitem__, column), np.intp, len(column)) for column in listed]
+
+
+def _numbered_integers(columns: list[npt.NDArray[np.int64]]) -> tuple[Column, list[Numbers]]:
+    filled = [column for column in columns if len(column)]
+    least = min(int(column.min()) for column in filled)
+    span = max(int(column.max()) for column in filled) - least + 1
+    if span > SPARSE * sum(map(len, columns)) + 1024:
+        known = np.unique(np.concatenate(columns))
+        return known, [np.searchsorted(known, column) for column in columns]
+    places = [np.asarray(column - least if least else column, np.intp) for column in columns]
+    occurs = np.zeros(span, bool)
+    for column in places:
+        occurs[column] = True
+    if occurs.all():
+        return np.arange(least, least + span), places
+    numbers = np.cumsum(occurs) - 1
+    return np.flatnonzero(occurs) + least, [numbers[column] for column in places]
+
+
+def _in_order(ids: list[Any]) -> list[Any]:
+    """Ids in an order that is the same in every run: their own, if they have one."""
+    kinds = set(map(type, ids))
+    if kinds <= {int, float, bool} or (len(kinds) == 1 and issubclass(next(iter(kinds)), (str, bytes, tuple, date))):
+        try:
+            return sorted(ids)
+        except TypeError:
+            pass
+    return sorted(ids, key=key_bytes)
+
+
+def _ids(values: Sequence[Any]) -> Column:
+    if set(map(type, values)) == {int}:
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            pass
+    return list(values)
+
+
+def _values(values: Sequence[Any]) -> Column:
+    kinds = set(map(type, values))
+    if kinds == {float}:
+        return np.array(values, np.float64)
+    return _ids(values)
+
+
+def _none(count: int) -> Column:
+    return [None] * count
+
+
+def _joined(columns: Sequence[Column]) -> Column:
+    if all(isinstance(column, np.ndarray) for column in columns):
+        return np.concatenate(columns) if columns else []
+    return list(chain.from_iterable(map(_listed, columns)))
+
+
+def _listed(column: Column) -> list[Any]:
+    return column.tolist() if isinstance(column, np.ndarray) else column
