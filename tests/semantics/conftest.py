@@ -5,11 +5,15 @@ and 3 workers too, and with 2 and 3 workers that have next to no memory: blocks 
 element exceeds, and live state in RocksDB. `--streaming-workers all` runs every test with each number of workers,
 `--streaming-memory tiny` every test, with 2 and 3 workers, with next to no memory.
 
+Streams on Spark run in this process here, by the tasks that Spark would run, in batches of one event, with some tasks
+restored after each (`tests/support/spark/micro_batches.py`): with 1 and with 3 tasks, on samples of the tests. A test
+marked `live` doesn't. `--streaming-workers all` runs every other test so.
+
 On the direct runner, and by workers with next to no memory, functions are inlined from the first element on (`--inline
 always`). Elsewhere the functions of so few elements are called.
 
-A test with a `stream_runner` is also generated for runners of bounded data only: there it passes if the runner refuses
-the pipeline, by name and before it runs anything.
+A test with a `stream_runner` is also generated for Spark itself, unless it is marked `live`: there it passes if the
+runner refuses the test stream, by name and before it runs anything.
 
 By default all runners are tested; `TIDEGATE_TEST_RUNNERS=direct` or, with the plugin, `--tidegate-runner` selects.
 """
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -54,12 +58,15 @@ WORKERS: Final = {
     "streaming-3-tiny": Workers(3, sample=8, tiny=True),
 }
 """By the name used in the ids of tests."""
+MICRO_BATCHES: Final = {"micro_batches_1": 2, "micro_batches_3": 3}
+"""Streams on Spark, but in this process, by the names of runners; one in so many tests is run with each."""
 TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_backend": "rocksdb", "inline": "always"}
 """Settings of workers with next to no memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("promise", max_examples=config.getoption("promise_examples"))
+    config.addinivalue_line("markers", "live: the test is about live sources, or what a task keeps only in memory")
     config.addinivalue_line("markers", "refused(runner): the test passes if this runner refuses its pipeline")
 
 
@@ -81,6 +88,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         refusing = [] if hasattr(metafunc.function, "hypothesis") else bounded_only
         refused = [pytest.param(name, marks=pytest.mark.refused(name)) for name in refusing]
         streams = running(name for name in names if name not in BOUNDED_ONLY)
+        if metafunc.definition.get_closest_marker("live") is not None:
+            refused = []
+        elif "spark" in names:
+            streams += list(MICRO_BATCHES)
         metafunc.parametrize("stream_runner", [*streams, *refused], indirect=True, scope="session")
     if "bounded_only_runner" in metafunc.fixturenames:
         metafunc.parametrize("bounded_only_runner", running(bounded_only), indirect=True, scope="session")
@@ -98,6 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tiny_memory = config.getoption("--streaming-memory") == "tiny"
 
     def is_left_out(item: pytest.Item) -> bool:
+        if (sample := MICRO_BATCHES.get(runner_of(item))) is not None:
+            return not all_workers and zlib.crc32(item.nodeid.encode()) % sample != 0
         workers = workers_of(item)
         if workers is None or (workers.tiny and tiny_memory) or (not workers.tiny and all_workers):
             return False
@@ -112,9 +125,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def workers_of(item: pytest.Item) -> Workers | None:
     """The streaming workers that a test of this folder runs on; None on other runners."""
+    return WORKERS.get(runner_of(item))
+
+
+def runner_of(item: pytest.Item) -> str:
+    """The name of the runner of a test of this folder; "" if it has none."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     name = parameters.get("runner", parameters.get("stream_runner"))
-    return WORKERS.get(name) if isinstance(name, str) else None  # other folders use the parameter for other things
+    return name if isinstance(name, str) else ""  # other folders use the parameter for other things
 
 
 @pytest.fixture(autouse=True)
@@ -168,8 +186,19 @@ def runner(request: pytest.FixtureRequest) -> str:
     return available(request.param.partition("-")[0])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def micro_batches() -> Iterator[None]:
+    """Let pipelines name the runners of `MICRO_BATCHES`."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in MICRO_BATCHES:
+            patch.setitem(BUILT_IN, name, f"tests.support.spark.micro_batches:{name}")
+        yield
+
+
 @pytest.fixture(scope="session")
 def stream_runner(request: pytest.FixtureRequest) -> str:
+    if request.param in MICRO_BATCHES:
+        return str(request.param)
     return available(request.param.partition("-")[0])
 
 

@@ -95,6 +95,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.runners.streaming.codec": "tidegate.runners.streaming.network.codec",
     "tidegate.runners.streaming.channels": "tidegate.runners.streaming.network.channels",
     "tidegate.runners.streaming.routing": "tidegate.runners.streaming.network.partitioner",
+    "tidegate.runners.streaming.network.partitioner": "tidegate.runners.exchange.stream_partitioner",
     "tidegate.runners.streaming.blocking": "tidegate.runners.streaming.network.blocking_exchange",
     "tidegate.runners.streaming.storage": "tidegate.runners.streaming.storage.local",
     "tidegate.runners.streaming.background": "tidegate.runners.streaming.storage.background",

@@ -35,6 +35,7 @@ def test_all_splits_that_an_enumerator_finds_are_read(runner: str, tmp_path: Pat
         assert_that(lines, equal_to(expected))
 
 
+@pytest.mark.live
 def test_an_unbounded_source_ends_with_its_enumerator_and_its_splits(stream_runner: str, tmp_path: Path) -> None:
     expected = filled(tmp_path)
     with TestPipeline(stream_runner) as pipeline:
@@ -138,6 +139,7 @@ def touching(path: str) -> Callable[[Any], Any]:
     return touch
 
 
+@pytest.mark.live
 def test_older_data_of_a_split_that_is_discovered_later_is_late_and_counted(stream_runner: str, tmp_path: Path) -> None:
     """The second look returns its split once a window has been emitted, so the watermark is beyond that window."""
     seen = str(tmp_path / "seen")
@@ -149,6 +151,7 @@ def test_older_data_of_a_split_that_is_discovered_later_is_late_and_counted(stre
     assert sum(metrics.counter(name) or 0 for name in ("dropped_late", "dropped_closed")) == 2
 
 
+@pytest.mark.live
 def test_the_backlog_holds_the_watermark_until_all_of_it_is_read(stream_runner: str, tmp_path: Path) -> None:
     """The split with the older numbers is read long after the other one; both were found by the first look."""
     later = str(tmp_path / "later")
@@ -227,6 +230,7 @@ def test_readers_may_use_asyncio_and_return_columns(runner: str, columns: bool) 
         assert_that(numbers, equal_to(range(50)))
 
 
+@pytest.mark.live
 def test_an_unbounded_source_of_asyncio_readers_is_read(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         numbers = pipeline | tg.Read(Counted(50, bounded=False))

@@ -1,6 +1,4 @@
-"""Every bounded example, run by the command in its docstring, writes the same files on Spark as on the direct runner;
-unbounded examples are refused.
-"""
+"""Every bounded example, run by the command in its docstring, writes the same files on Spark as on direct."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.example_commands import BOUNDED, ENDLESS, EXAMPLES, documented_arguments, lines_written
+from tests.support.example_commands import BOUNDED, documented_arguments, lines_written
 from tidegate.cli import app
 
 
@@ -27,11 +25,3 @@ def test_an_example_writes_the_same_on_spark(name: str, flags: list[str], tmp_pa
         results.append(lines_written(output))
     assert results[0] == results[1]
     assert results[0]
-
-
-@pytest.mark.parametrize("name", ENDLESS)
-def test_an_unbounded_example_is_refused_by_name(name: str, flags: list[str], tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["run", str(EXAMPLES / name), "--output", str(tmp_path / "out"), *flags])
-    assert done.exit_code != 0
-    assert "the spark runner does not run unbounded sources" in done.output
-    assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The Spark runner: bounded pipelines on PySpark. The engine runs in Spark's Python workers; blocks travel as rows."""
+"""The Spark runner: pipelines on PySpark. The engine runs in Spark's Python workers; blocks travel as rows."""
 
 from tidegate.runners.spark.plan.artifacts import clear_artifacts
 from tidegate.runners.spark.runner import SparkRunner

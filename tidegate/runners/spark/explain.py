@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.levels import Levels, assign_levels, shuffles
+from tidegate.runners.spark.streaming.levels import assign_levels as stream_levels
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.model import Create, SideInputRef, side_inputs
 
@@ -34,6 +35,21 @@ def explain(plan: Plan, options: SparkOptions) -> str:
     sides = list(_sides(plan))
     if sides:
         lines += ["", "Side inputs", *(f"  {line}" for line in sides)]
+    return "\n".join(map(visible, lines)) + "\n"
+
+
+def explain_stream(plan: Plan, options: SparkOptions) -> str:
+    """The description of an unbounded pipeline: the levels that each batch passes through."""
+    levels = stream_levels(plan)
+    lines = [
+        f"On Spark, a stream in batches: {_count(levels.count, 'level')} of {_partitions(options)}, "
+        f"a batch every {options.spark_trigger_interval}"
+    ]
+    for level in range(levels.count):
+        lines += ["", f"Level {level}, a stateful operator"]
+        for step in levels.steps(plan, level, 0):
+            single = " in one task" if step.stage in levels.single else ""
+            lines.append(f"  [{step.id}] {' + '.join(node.label for node in step.nodes)}{_phase(step)}{single}")
     return "\n".join(map(visible, lines)) + "\n"
 
 

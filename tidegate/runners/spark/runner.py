@@ -1,4 +1,4 @@
-"""The Spark runner: bounded pipelines as DataFrames of blocks. The driver plans, runs Spark actions, and commits."""
+"""The Spark runner: bounded pipelines as DataFrames of blocks, unbounded ones as a streaming query."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.run_warnings import log_warnings
+from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan, validate
+from tidegate.runners.spark.streaming.limits import is_stream, refuse_frames, refuse_unsupported
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.portable.seal import located, seal
+from tidegate.sdk.portable.seal import seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class SparkRunner(Runner):
-    """Runs bounded pipelines through PySpark's DataFrame API, classic or Connect."""
+    """Runs bounded pipelines through PySpark's DataFrame API, classic or Connect; unbounded ones through Structured
+    Streaming."""
 
     name = "spark"
 
@@ -44,6 +46,10 @@ class SparkRunner(Runner):
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         _refuse(pipeline, options)
+        if is_stream(pipeline):
+            planned = plan(pipeline, Traits(parallel=True, streaming=options.mode == "streaming"))
+            refuse_frames(planned)
+            return planned
         traits = Traits(parallel=True, blocking=True)
         if not any(isinstance(node, portable.Relate) for node in pipeline.nodes):
             return plan(pipeline, traits)
@@ -58,11 +64,35 @@ class SparkRunner(Runner):
         return replace(planned, decisions=(*planned.decisions, *found.decisions))
 
     def explain(self, plan: Plan, options: RunOptions) -> str:
-        from tidegate.runners.spark.explain import explain
+        from tidegate.runners.spark.explain import explain, explain_stream
 
+        if is_stream(plan.pipeline):
+            return explain_stream(plan, options.view_as(self.options_model()))
         return explain(plan, options.view_as(self.options_model()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        if is_stream(pipeline):
+            return self._run_stream(pipeline, options)
+        return self._run_batch(pipeline, options)
+
+    def _run_stream(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        from tidegate.runners.spark.driver.execution import package_paths
+        from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
+        from tidegate.runners.spark.streaming.start import start
+
+        planned = self.plan(_with_classes_of_values(pipeline), options)
+        spark_options: SparkOptions = options.view_as(self.options_model())
+        if self.tell is not None:
+            self.tell("starting Spark…")
+        spark = require_supported(get_session(spark_options))
+        if self.tell is not None:
+            self.tell("")
+        local = workers_are_local(spark)
+        result = start(spark, planned, spark_options, package_paths(spark_options, local=local), local=local)
+        announce_endless_run(pipeline, options, previewing=self.enough is not None)
+        return result
+
+    def _run_batch(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.driver.commit_log import finish_interrupted, logged_commit
         from tidegate.runners.spark.driver.element_counts import LiveCounts
         from tidegate.runners.spark.driver.execution import Execution
@@ -194,17 +224,10 @@ def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
 
 
 def _refuse(pipeline: portable.Pipeline, options: RunOptions) -> None:
-    """Raise UnsupportedError for features of unbounded pipelines, naming the feature."""
-    if options.mode == "streaming":
+    """Raise UnsupportedError for what the runner does not run, naming it."""
+    if is_stream(pipeline):
+        refuse_unsupported(pipeline)
+    elif options.mode == "streaming":
         raise UnsupportedError("the spark runner does not run --mode streaming: it runs bounded data as a batch")
-    if options.run_for is not None:
+    elif options.run_for is not None:
         raise UnsupportedError("the spark runner does not run --run_for: bounded data runs until it ends")
-    for node in pipeline.nodes:
-        feature = None
-        match node:
-            case portable.Read(bounded=False):
-                feature = "unbounded sources"
-            case portable.TestStream():
-                feature = "TestStream"
-        if feature:
-            raise located(UnsupportedError(f"the spark runner does not run {feature}"), node.label, node.where)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
-from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.sources.split_reader import ReaderProgress, SplitReader
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.sdk.connectors.sources import Position, Split
@@ -41,6 +41,19 @@ class _AssignedSplit:
     split: Split
     position: Position
     late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """How far a source has been read: its status, the open splits, those that are not open yet, whose turn it is, the
+    greatest watermark of a split that has ended, and whether any elements have been read."""
+
+    status: CollectionStatus
+    open_splits: tuple[tuple[Split, bool, ReaderProgress], ...]
+    unopened: tuple[tuple[Split, bool, Position], ...]
+    turn: int
+    ended_watermark: int
+    has_read: bool
 
 
 class SourceReader:
@@ -93,7 +106,7 @@ class SourceReader:
         self._has_requested = False
         self._is_new = False
         """Whether a poll is due at once: an assignment has come, or the collection is to become idle."""
-        self._unopened: list[_AssignedSplit] = []
+        self._unopened: deque[_AssignedSplit] = deque()
         """Unbounded splits, which are opened at the next poll."""
         self._queue: deque[_AssignedSplit] = deque()
         """Bounded splits, which are opened one at a time."""
@@ -127,10 +140,7 @@ class SourceReader:
             self._tasks = tasks
             self._limiter = RateLimiter(self._step.rate_limit / tasks, self._clock.monotonic())
         for split, position in splits:
-            assigned = _AssignedSplit(split, position, split.id in late)
-            self._unopened_backlog += not assigned.late
-            bounded = self._step.bounded if split.bounded is None else split.bounded
-            (self._queue if bounded else self._unopened).append(assigned)
+            self._add(_AssignedSplit(split, position, split.id in late))
         self._more = more
         self._backlog = more if backlog is None else backlog
         self._requests = self._has_requested = False
@@ -175,6 +185,11 @@ class SourceReader:
         return at if self._limiter is None else max(at, self._limiter.next_time(self._clock.monotonic()))
 
     @property
+    def is_async(self) -> bool:
+        """Whether a split has been read by an `AsyncReader`."""
+        return self._has_async
+
+    @property
     def is_watermarked(self) -> bool:
         """True once a live source has read elements and advanced its watermark, unless only because it was stopped."""
         return self._has_read and self.status.advances_time and not (self._stopped or self._step.bounded)
@@ -192,6 +207,30 @@ class SourceReader:
         """The id of each split that is not finished, and where a new reader would resume it."""
         positions = [(entry.reader.split.id, entry.reader.position()) for entry in self._open_splits]
         return positions + [(assigned.split.id, assigned.position) for assigned in (*self._unopened, *self._queue)]
+
+    def progress(self) -> SourceProgress:
+        """What `continue_from` restores; for a reader whose splits were all assigned at once."""
+        return SourceProgress(
+            self.status,
+            tuple((entry.reader.split, entry.late, entry.reader.progress()) for entry in self._open_splits),
+            tuple((each.split, each.late, each.position) for each in (*self._unopened, *self._queue)),
+            self._turn,
+            self._ended_watermark,
+            self._has_read,
+        )
+
+    def continue_from(self, progress: SourceProgress) -> None:
+        """Go on exactly where `progress` was taken, instead of `assign`: no watermark or idleness starts anew."""
+        self._more = self._backlog = False
+        self.status, self._turn = progress.status, progress.turn
+        self._ended_watermark, self._has_read = progress.ended_watermark, progress.has_read
+        for split, late, reader_progress in progress.open_splits:
+            entry = self._open(_AssignedSplit(split, reader_progress.position, late))
+            entry.reader.continue_from(reader_progress)
+            if self._ends(split):
+                self._open_bounded = entry
+        for split, late, position in progress.unopened:
+            self._add(_AssignedSplit(split, position, late))
 
     def forget_finished(self, count: int) -> None:
         """Forget the first finished splits: a completed checkpoint records that they are finished."""
@@ -212,18 +251,28 @@ class SourceReader:
         self.close()
         self.status = CollectionStatus(ended=True)
 
+    def _ends(self, split: Split) -> bool:
+        return self._step.bounded if split.bounded is None else split.bounded
+
+    def _add(self, assigned: _AssignedSplit) -> None:
+        self._unopened_backlog += not assigned.late
+        (self._queue if self._ends(assigned.split) else self._unopened).append(assigned)
+
     def _open_assigned(self) -> None:
         """Open all unbounded splits, and a bounded one if none is open."""
         while self._unopened:
-            self._open(self._unopened.pop(0))
+            self._open_next(self._unopened)
         if self._queue and self._open_bounded is None:
-            self._open_bounded = self._open(self._queue.popleft())
+            self._open_bounded = self._open_next(self._queue)
+
+    def _open_next(self, assigned: deque[_AssignedSplit]) -> _OpenSplit:
+        self._unopened_backlog -= not assigned[0].late
+        return self._open(assigned.popleft())
 
     def _open(self, assigned: _AssignedSplit) -> _OpenSplit:
         reader = SplitReader(self._step, assigned.split, self._clock, assigned.position, self._wake)
         entry = _OpenSplit(reader, assigned.late)
         self._open_splits.append(entry)
-        self._unopened_backlog -= not assigned.late
         self._has_async = self._has_async or reader.is_async
         return entry
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly, rethrow, user_error
@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 
 WATERMARKED: Final = "watermarked_readers"
 """Counts the readers of a live source, one in each task, that have read elements and advanced their watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderProgress:
+    """How far a split has been read: the position, the watermark and the greatest timestamp (µs), whether the split is
+    idle, whether it has had elements, and for how long (µs) it has had none."""
+
+    position: Position
+    watermark: int
+    greatest: int
+    idle: bool
+    has_read: bool
+    quiet: int
 
 
 class SplitReader:
@@ -104,6 +117,17 @@ class SplitReader:
     def position(self) -> Position:
         """Where a new reader would resume."""
         return self._reader.position()
+
+    def progress(self) -> ReaderProgress:
+        """What `continue_from` restores, in a reader that was opened at the same position."""
+        quiet = self._clock.monotonic() - self._last_elements
+        return ReaderProgress(self.position(), self.watermark, self._greatest, self.idle, self.has_read, quiet)
+
+    def continue_from(self, progress: ReaderProgress) -> None:
+        """Go on exactly where `progress` was taken, with its watermark."""
+        self.watermark, self._greatest, self.idle = progress.watermark, progress.greatest, progress.idle
+        self.has_read = progress.has_read
+        self._last_elements = self._clock.monotonic() - progress.quiet
 
     def close(self) -> None:
         """Release the author's reader."""

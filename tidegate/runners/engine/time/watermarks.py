@@ -1,4 +1,4 @@
-"""The status of a collection, and the watermark of several inputs: the minimum over those that are active."""
+"""The status of a collection, the minimum watermark of several inputs, and how far the steps of a graph are in time."""
 
 from __future__ import annotations
 
@@ -74,3 +74,42 @@ class MinWatermark:
             return CollectionStatus(self.watermark, idle=idle)
         self.watermark = max(self.watermark, min(active))
         return CollectionStatus(self.watermark)
+
+    def progress(self) -> MinProgress:
+        """What `continue_from` restores."""
+        return MinProgress(self.watermark, frozenset(self._returning))
+
+    def continue_from(self, progress: MinProgress) -> None:
+        """Go on exactly where `progress` was taken."""
+        self.watermark = progress.watermark
+        self._returning = set(progress.returning)
+
+
+@dataclass(frozen=True, slots=True)
+class MinProgress:
+    """The minimum that a `MinWatermark` has come to, and the inputs that have been idle and have not caught up."""
+
+    watermark: int
+    returning: frozenset[Hashable]
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """How far a step has come: its input watermark and processing time (µs), the watermarks of its side inputs, whether
+    its inputs have ended or are idle, and whether they have ever been idle."""
+
+    watermark: int
+    clock: int
+    sides: Mapping[str, int]
+    ended: bool
+    idle: bool
+    was_idle: bool
+    inputs: MinProgress
+
+
+@dataclass(frozen=True, slots=True)
+class GraphProgress:
+    """How far the steps of a graph have come, by the name of their state, and the status of each collection."""
+
+    statuses: Mapping[str, CollectionStatus]
+    steps: Mapping[str, StepProgress]

@@ -96,7 +96,7 @@ class Execution:
         self._name = visible(plan.pipeline.name)
         self._levels = assign_levels(plan)
         self._partitions = options.spark_partitions or parallelism(spark)
-        self._package_paths = _package_paths(options, local=local)
+        self._package_paths = package_paths(options, local=local)
         self._artifacts = artifacts
         self._counts = counts
         self._run_id = run_id
@@ -383,7 +383,7 @@ def _located_in(step: Step) -> Iterator[None]:
         rethrow(located(error, step.label, step.tail.where))
 
 
-def _package_paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
+def package_paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     """Additional entries of the workers' `sys.path`: for a local master the folder from which this process imports
     Tidegate, else the packages of the archive that was sent to the workers."""
     if local:

@@ -365,6 +365,7 @@ def workers_are_local(spark: Any) -> bool:
 _NOISE: Final = re.compile(
     rb"WARNING: Using incubator modules|WARNING: package sun\.|Using Spark's default log4j|Setting default log level"
     rb"|To adjust logging level|Setting Spark log level|[\d/]+ [\d:]+ (INFO|WARN) "
+    rb"|(Starting )?Streaming TransformWithStateInPandas Python worker"
     rb"|\s+at [\w.$/<>]+[(]|\s+\.\.\. \d+ more"
 )
 
@@ -389,10 +390,13 @@ def _copy_lines(read: int, to: int) -> None:
     """Copy lines from one file descriptor to another, without noise."""
     with open(read, "rb", buffering=0) as source:
         rest = b""
+        dropped = False
         while data := source.read(65536):
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
-                if not _NOISE.match(line):
-                    os.write(to, line + b"\n")
+                if line or not dropped:  # some of the noise is followed by an empty line
+                    dropped = _NOISE.match(line) is not None
+                    if not dropped:
+                        os.write(to, line + b"\n")
     if rest:
         os.write(to, rest)

@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field
 
 from tidegate.sdk.options.model import RunnerOptions
+from tidegate.sdk.options.option_types import DurationOption
+from tidegate.sdk.time import Duration
 
 
 class SparkOptions(RunnerOptions):
@@ -29,5 +31,16 @@ class SparkOptions(RunnerOptions):
     )
     spark_archive: str | None = Field(
         None, description="a packed environment (.tar.gz) sent to the workers, which run its bin/python"
+    )
+    spark_checkpoint_dir: str | None = Field(
+        None,
+        description="folder or URL of the state of an unbounded pipeline, which continues from there when it is run "
+        "again (none: a temporary one, on a local master)",
+    )
+    spark_trigger_interval: DurationOption = Field(
+        Duration.of(1), description="how often an unbounded pipeline runs a batch"
+    )
+    spark_batch_elements: int = Field(
+        1_000_000, ge=1, description="how many elements a task of an unbounded pipeline reads from a source in a batch"
     )
     worker_python: str | None = Field(None, description="the workers' interpreter (local masters: this one)")

@@ -17,7 +17,6 @@ from typing import BinaryIO, Final
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
-from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, write_failure
 from tidegate.sdk.private_files import owner_only
@@ -69,7 +68,7 @@ class SubpartitionWriter:
 
 
 class SubpartitionTarget:
-    """A subpartition as the target of a partitioner. Watermarks and barriers are not stored."""
+    """A subpartition as the target of a partitioner. Watermarks are not stored."""
 
     def __init__(self, writer: SubpartitionWriter) -> None:
         self._writer = writer
@@ -78,9 +77,6 @@ class SubpartitionTarget:
         self._writer.write(block)
 
     def send_status(self, status: CollectionStatus, now: int) -> None:
-        return
-
-    def barrier(self, barrier: Barrier) -> None:
         return
 
 

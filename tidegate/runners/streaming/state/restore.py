@@ -8,9 +8,9 @@ from typing import Any
 
 from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.exchange.stream_partitioner import elements_owned, owner
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
-from tidegate.runners.streaming.network.partitioner import elements_owned, owner
 from tidegate.runners.streaming.protocol.worker_messages import StoredState
 from tidegate.runners.streaming.state.files import StateFile, checked
 from tidegate.runners.streaming.state.task_state import TaskState, loads

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import SinkWriter
+from tidegate.runners.exchange.stream_partitioner import Partitioner, Target
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionTarget, SubpartitionWriter
 from tidegate.runners.streaming.network.channels import OutputChannel
-from tidegate.runners.streaming.network.partitioner import Partitioner, Target
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
 from tidegate.runners.streaming.state.staged_output import StagedOutput

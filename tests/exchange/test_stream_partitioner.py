@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.exchange.stream_partitioner import Partitioner, every_nth, owner, select
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.network.partitioner import Partitioner, every_nth, owner, select
-from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
@@ -30,9 +29,6 @@ class RecordingTarget:
 
     def send_status(self, status: CollectionStatus, now: int) -> None:
         self.statuses.append(status)
-
-    def barrier(self, barrier: Barrier) -> None:
-        raise AssertionError
 
 
 def partition(routing: str, elements: list[Any], n: int) -> list[list[Any]]:

@@ -1,4 +1,4 @@
-"""The partitioning of blocks: which task of the next stage receives which elements.
+"""The partitioning of a stream's blocks: which task of the next stage receives which elements, and the watermarks.
 
 >>> block = Block(list("abcde"), 0)
 >>> select(block, [1, 0, 0, 1, 1]).values
@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import compress
 from typing import Any, Final, Protocol
@@ -22,7 +23,6 @@ from tidegate.runners.exchange.key_extractor import KeyExtractor
 from tidegate.runners.exchange.partition_cache import PartitionCache
 from tidegate.runners.exchange.partitioner import rebalance_width
 from tidegate.runners.plan import Edge, Plan
-from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block, Each, Pairs
 from tidegate.sdk.data.keys import check_keys, key_group
 from tidegate.sdk.data.panes import PaneInfo
@@ -36,22 +36,28 @@ _BYTE: Final = 256
 
 
 class Target(Protocol):
-    """The sending end of a channel."""
+    """Receives what one task sends to another on an edge, such as the sending end of a channel."""
 
     def add(self, block: Block, now: int) -> None: ...
     def send_status(self, status: CollectionStatus, now: int) -> None: ...
-    def barrier(self, barrier: Barrier) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionerProgress:
+    """The status that was sent last, and which target is next in turn."""
+
+    sent: CollectionStatus
+    next: int
 
 
 class Partitioner:
-    """Partitions the output of one task on one edge among its channels."""
+    """Partitions the output of one task on one edge among the tasks that receive it."""
 
     def __init__(self, plan: Plan, edge: Edge, index: int, targets: Sequence[Target], max_parallelism: int) -> None:
-        assert edge.exchange is not None
         self.edge = edge
         self.targets = targets
         self._sent_status = CollectionStatus()
-        routing = edge.exchange.routing
+        routing = "forward" if edge.exchange is None else edge.exchange.routing
         if routing == "hash":
             self._keys = KeyExtractor(plan, edge)
             owners = _owners(len(targets), max_parallelism)
@@ -80,6 +86,14 @@ class Partitioner:
             self._sent_status = status
             for target in self.targets:
                 target.send_status(status, now)
+
+    def progress(self) -> PartitionerProgress:
+        """What `continue_from` restores."""
+        return PartitionerProgress(self._sent_status, self._next)
+
+    def continue_from(self, progress: PartitionerProgress) -> None:
+        """Go on where `progress` was taken: no status is sent again."""
+        self._sent_status, self._next = progress.sent, progress.next
 
     def _write_by_key(self, block: Block, now: int) -> None:
         try:

@@ -1,0 +1,93 @@
+"""An unbounded source that ends: numbers in several splits, with timestamps in order, some elements at a read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import tidegate as tg
+from tidegate.sdk.connectors.sources import Batch, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.time import SECOND
+
+
+class NumbersReader(Reader[int]):
+    """The numbers of one split, from a position on; one number a second of event time."""
+
+    def __init__(self, source: LiveNumbers, split: int, position: Any) -> None:
+        self._source = source
+        self._next = split if position is None else position
+
+    def read(self, limit: int) -> Batch:
+        source = self._source
+        stop = min(source.count, self._next + limit * source.divided)
+        numbers = list(range(self._next, stop, source.divided))
+        self._next += len(numbers) * source.divided
+        end = self._next >= source.count
+        watermark = None if end else self._next * SECOND
+        return Batch(Block(numbers, [n * SECOND for n in numbers]), watermark=watermark, end=end)
+
+    def position(self) -> int:
+        return self._next
+
+
+@dataclass(frozen=True)
+class LiveNumbers(Source[int]):
+    """The numbers below `count`, in `divided` splits."""
+
+    count: int
+    divided: int = 2
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def splits(self, desired: int) -> Iterable[Split]:
+        return [Split(str(n)) for n in range(self.divided)]
+
+    def reader(self, split: Split, position: Any = None) -> Reader[int]:
+        return NumbersReader(self, int(split.id), position)
+
+
+def keyed(number: int) -> tuple[str, int]:
+    """One of seven keys for each number."""
+    return f"k{number % 7}", number
+
+
+COUNT = tg.ValueStateSpec("count")
+QUIET = tg.EventTimer("quiet")
+
+
+class Track(tg.DoFn):
+    """Counts the elements of each key, and says so once a key has been quiet for a minute."""
+
+    def process(
+        self,
+        pair: tuple[str, int],
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        count: Any = tg.DoFn.StateParam(COUNT),
+        quiet: Any = tg.DoFn.TimerParam(QUIET),
+    ) -> Iterable[str]:
+        count.write((count.read() or 0) + 1)
+        quiet.set(at + 60)
+        if pair[1] % 50 == 0:
+            yield f"{pair[0]} at {pair[1]}"
+
+    @tg.on_timer(QUIET)
+    def on_quiet(self, key: str = tg.DoFn.KeyParam, count: Any = tg.DoFn.StateParam(COUNT)) -> Iterable[str]:
+        yield f"{key} is quiet after {count.read()}"
+
+
+def build(pipeline: tg.Pipeline, folder: str, count: int) -> None:
+    """Windows with sums, and a stateful step with timers; written to files of text."""
+    pairs = pipeline | tg.Read(LiveNumbers(count)) | tg.Map(keyed)
+    sums = pairs | tg.WindowInto(tg.FixedWindows(20)) | tg.CombinePerKey(sum)
+    _ = sums | "sum line" >> tg.Map(repr) | "sums" >> tg.io.WriteToText(f"{folder}/sums")
+    _ = pairs | "track" >> tg.ParDo(Track()) | "tracked" >> tg.io.WriteToText(f"{folder}/tracked")
+
+
+def lines(folder: Any) -> list[str]:
+    """The lines of all files below a folder, sorted, each with the first part of its file's name."""
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    return sorted(f"{path.name.split('-')[0]} {line}" for path in files for line in path.read_text().splitlines())

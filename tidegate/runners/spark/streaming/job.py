@@ -1,0 +1,59 @@
+"""The job: everything that the tasks of an unbounded pipeline need to know, sent to them as one pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.spark.streaming.levels import Levels
+from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.options.defaults import DEFAULTS
+from tidegate.sdk.secrets.registry import SecretValue
+
+MAX_PARALLELISM = 128
+"""The number of key groups, which are divided among the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJob:
+    """A plan, divided into levels of `tasks` tasks each.
+
+    `run`: the name of the run, under which sinks write. `splits`: those of each source step, pickled. `batch_elements`:
+    how many elements a task reads from a source in a batch, at most. `memory_budget` (bytes) is per task; None: an
+    equal part of the worker's memory. `secrets` has the values that the author's code refers to by name. `keys`: the
+    Spark key of each task. `query`: the name of one start of the Spark query.
+    """
+
+    plan: Plan
+    levels: Levels
+    tasks: int
+    run: str
+    splits: Mapping[int, tuple[bytes, ...]]
+    batch_elements: int
+    memory_budget: int | None = None
+    temp_dir: Path | None = None
+    runtime_types: bool = False
+    max_end_timers: int = DEFAULTS.max_end_timers
+    inline: Literal["on", "off", "always"] = DEFAULTS.inline
+    secrets: Mapping[str, SecretValue] = field(default_factory=dict, repr=False)
+    keys: tuple[int, ...] = ()
+    query: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """What a task reports to the driver at the end of a batch: whether it has no more to do, the prepared output of
+    each sink (by its step's number), its metrics since the last batch, and the checksums of the rows that it has sent
+    and received."""
+
+    level: int
+    index: int
+    ended: bool
+    committables: Mapping[int, tuple[Committable, ...]]
+    metrics: MetricCells
+    sent: int
+    received: int

@@ -1,0 +1,47 @@
+"""The stateful operator that Spark runs for a level: one Spark key is a task, its state a head and a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+HEAD = "token string, whole long, changes long, progress binary"
+LOG = "last boolean, data binary"
+
+
+def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int) -> Any:
+    """The `StatefulProcessor` of a level. Its class is a nested one, so that it is pickled by value: it is unpickled
+    before Tidegate can be imported.
+
+    `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
+    that Spark sent to the workers. `job` is the pickled `StreamJob`.
+    """
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    head_schema, log_schema = HEAD, LOG
+
+    class Level(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._head = handle.getValueState("head", head_schema)
+            self._log = handle.getListState("log", log_schema)
+
+        def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+            import os
+            import sys
+
+            for path in paths:
+                if path.startswith("./"):
+                    from pyspark import SparkFiles
+
+                    path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
+                if path not in sys.path:
+                    sys.path.append(path)
+            from tidegate.runners.spark.streaming.worker import run_level
+
+            return run_level(job, level, key[0], self._head, self._log, rows)
+
+        def close(self) -> None:
+            """Spark calls this after each batch; what lives in the process stays."""
+
+    Level.__name__ = Level.__qualname__ = name
+    return Level()

@@ -1,0 +1,250 @@
+"""The Spark query of an unbounded pipeline: a stateful operator for each level, and an epoch's output at its end.
+
+An epoch is prepared by `foreachBatch`, which stores a manifest; it is final once Spark has logged it. The output is
+committed then, when the query is seen to have gone on or, after a restart of the driver, when it begins again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from tidegate.runners.engine.sinks.writer import commit_output, remove_output
+from tidegate.runners.spark.plan.failures import translated_errors
+from tidegate.runners.spark.streaming.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
+from tidegate.runners.spark.streaming.processor import level_processor
+from tidegate.runners.spark.streaming.rows import SCHEMA, TICK, Row, messages
+from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.model import Write
+from tidegate.sdk.user_code.redefined_classes import dumps
+
+
+class StreamQuery:
+    """Runs a job until all its input has ended, `stop` is called, or it fails; `run` returns then.
+
+    `trigger` (s): how often a batch starts. `paths`: entries of the workers' `sys.path`.
+    """
+
+    def __init__(
+        self, spark: Any, job: StreamJob, checkpoint: Checkpoint, paths: tuple[str, ...], *, trigger: float
+    ) -> None:
+        self.metrics = MetricCells()
+        self._spark = spark
+        self._job = job
+        self._checkpoint = checkpoint
+        self._paths = paths
+        self._trigger = trigger
+        self._sinks = {step.id: step.tail for step in job.plan.steps if step.is_sink}
+        self._reported: dict[int, MetricCells] = {}
+        """The metrics of the epochs that are not final yet."""
+        self._last_epoch = -1
+        self._ended = False
+        self._stop = threading.Event()
+        self._cancel = threading.Event()
+        self._failure: Exception | None = None
+        """The error that ended the last batch, if any."""
+        self._unlike: int | None = None
+        """The epoch whose tasks received other rows than were sent, if any."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether all input has ended, and every task has handled it."""
+        return self._ended
+
+    def stop(self) -> None:
+        """Stop after the batch that is running."""
+        self._stop.set()
+
+    def cancel(self) -> None:
+        """Stop at once; the batch that is running has no effect."""
+        self._cancel.set()
+
+    def run(self, run_for: float | None = None) -> None:
+        """Run the query. Raises the author's error, or a RunError, if it fails."""
+        deadline = None if run_for is None else time.monotonic() + run_for
+        self._commit_final()
+        failures = 0
+        while not (self._ended or self._cancel.is_set()):
+            try:
+                with translated_errors("Spark could not run the stream"):
+                    self._run_query(deadline)
+                break
+            except RunError as error:
+                failures += 1
+                if not self._is_worth_another_try(error) or failures > _TRIES:
+                    raise
+                self._cancel.wait(_BACK_OFF * 2**failures)
+        self._commit_final()
+
+    def remove_uncommitted(self) -> None:
+        """Remove output that was never committed, such as that of tasks that Spark has run twice."""
+        for node in self._sinks.values():
+            assert isinstance(node, Write)
+            remove_output(node, [self._job.run])
+
+    def _is_worth_another_try(self, error: RunError) -> bool:
+        unlike, self._unlike = self._unlike, None
+        return unlike is not None or _NO_WORKER in str(error)
+
+    # -- one start of the query
+
+    def _run_query(self, deadline: float | None) -> None:
+        with self._settings():
+            query = self._started()
+        self._failure = None
+        try:
+            seen = self._last_epoch
+            while not query.awaitTermination(_POLL):
+                self._commit_final()
+                over = deadline is not None and time.monotonic() >= deadline
+                if not (over or self._stop.is_set()):
+                    seen = self._last_epoch
+                idle = self._last_epoch > seen or not query.status["isTriggerActive"]
+                if self._cancel.is_set() or self._is_over() or ((over or self._stop.is_set()) and idle):
+                    break
+        except Exception:
+            if self._failure is not None:
+                raise self._failure from self._failure.__cause__
+            raise
+        finally:
+            with contextlib.suppress(Exception):  # the JVM may have died
+                query.stop()
+
+    def _is_over(self) -> bool:
+        """Whether the last epoch, in which every task has ended, is final."""
+        return self._ended and self._checkpoint.is_final(self._last_epoch)
+
+    def _started(self) -> Any:
+        from pyspark.sql import functions as F
+
+        job = replace(self._job, query=f"{self._job.run}-{time.time_ns():x}")
+        payload = dumps(job)
+        keys = F.array(*[F.lit(key) for key in job.keys])
+        number = (F.col("value") % F.lit(job.tasks) + 1).cast("int")
+        zero = F.lit(0)
+        frame = (
+            self._spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", job.tasks)
+            .option("numPartitions", 1)
+            .load()
+            .select(
+                F.element_at(keys, number).alias("target"),
+                F.lit(TICK).alias("kind"),
+                *[zero.alias(name) for name in ("edge", "src", "seq", "left")],
+                F.unix_micros(F.current_timestamp()).cast("string").cast("binary").alias("data"),
+            )
+        )
+        for level in range(job.levels.count):
+            frame = frame.groupBy("target").transformWithState(
+                statefulProcessor=level_processor(self._name(level), self._paths, payload, level),
+                outputStructType=SCHEMA,
+                outputMode="Append",
+                timeMode="None",
+            )
+        writer = (
+            frame.writeStream.queryName(f"{job.plan.pipeline.name} {job.run}")
+            .outputMode("append")
+            .option("checkpointLocation", self._checkpoint.path)
+            .foreachBatch(self._prepare)
+            .trigger(processingTime=f"{round(self._trigger * 1000)} milliseconds")
+        )
+        return writer.start()
+
+    def _name(self, level: int) -> str:
+        labels = [step.label for step in self._job.levels.steps(self._job.plan, level, 0)]
+        return " + ".join(labels)[:200]
+
+    @contextlib.contextmanager
+    def _settings(self) -> Iterator[None]:
+        """Spark's settings for a query, which it keeps from its start on."""
+        conf = self._spark.conf
+        settings = _SETTINGS | {"spark.sql.shuffle.partitions": str(self._job.tasks)}
+        before = {name: conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, old)
+
+    # -- the end of a batch
+
+    def _prepare(self, frame: Any, epoch: int) -> None:
+        """Called by Spark for each epoch, possibly again after a failure."""
+        try:
+            with translated_errors("Spark could not run a batch of the stream"):
+                self._prepare_epoch(frame, epoch)
+        except Exception as error:
+            self._failure = error  # Spark's own error would have little of its text
+            raise
+
+    def _prepare_epoch(self, frame: Any, epoch: int) -> None:
+        """Store what is to be committed once the epoch is final."""
+        self._commit_final()
+        rows = [Row._make((*each[:6], bytes(each[6]))) for each in frame.collect()]
+        reports: list[TaskReport] = [pickle.loads(data) for _, data in messages(rows)]
+        if sum(report.sent for report in reports) != sum(report.received for report in reports):
+            self._unlike = epoch
+            raise RunError(
+                f"tasks of batch {epoch} were run again after a failure, and have read other elements than before"
+            )
+        committables: dict[int, list[Committable]] = {}
+        metrics = MetricCells()
+        for report in reports:
+            metrics.merge(report.metrics)
+            for id, prepared in report.committables.items():
+                committables.setdefault(id, []).extend(prepared)
+        if committables:
+            self._checkpoint.store(epoch, committables)
+        self._reported[epoch] = metrics
+        self._ended = len(reports) == self._job.tasks * self._job.levels.count and all(
+            report.ended for report in reports
+        )
+        self._last_epoch = epoch
+
+    def _commit_final(self) -> None:
+        """Commit the output of the epochs that have become final, in order."""
+        with _committing:
+            for epoch in self._checkpoint.outstanding():
+                for id, committables in self._checkpoint.committables(epoch).items():
+                    node = self._sinks[id]
+                    assert isinstance(node, Write)
+                    found = commit_output(node, node.sink.load(), self._job.run, committables, epoch)
+                    self.metrics.merge(found)
+                self._checkpoint.committed(epoch)
+            for epoch in sorted(self._reported):
+                if self._checkpoint.is_final(epoch):
+                    self.metrics.merge(self._reported.pop(epoch))
+
+
+_committing: Final = threading.Lock()
+_POLL: Final = 0.2
+"""How often (s) the driver looks whether an epoch has become final."""
+_TRIES: Final = 5
+"""How often a query is started again."""
+_BACK_OFF: Final = 0.5
+_NO_WORKER: Final = "Python worker failed to connect back"
+"""Part of Spark's message if a machine was too busy to start a Python worker within ten seconds."""
+
+_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""With version 2 of their format, files of the state have the names of the attempts that wrote them, so that a batch
+which is run again does not meet those of a dead attempt."""

@@ -1,0 +1,76 @@
+"""The result of an unbounded run on Spark, which continues in the background."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tidegate.runners.completion import Latch
+from tidegate.runners.spark.streaming.query import StreamQuery
+from tidegate.sdk.errors import UnsupportedError
+from tidegate.sdk.metrics import MetricResults
+from tidegate.sdk.runner import PipelineResult, PipelineState
+
+
+class StreamResult(PipelineResult):
+    """A query of this process. Ctrl-C in `wait_until_finish` stops it after the batch that is running; a second Ctrl-C
+    cancels it. `close` is called when it is over."""
+
+    def __init__(self, query: StreamQuery, run_for: float | None, close: Callable[[], None]) -> None:
+        self._query = query
+        self._over = Latch()
+        self._state = PipelineState.RUNNING
+        self._error: BaseException | None = None
+        self._cancelled = False
+        threading.Thread(target=self._work, args=(run_for, close), name="tidegate-spark-stream", daemon=True).start()
+
+    def _work(self, run_for: float | None, close: Callable[[], None]) -> None:
+        try:
+            try:
+                self._query.run(run_for)
+            finally:
+                close()
+        except BaseException as error:
+            self._error = error
+            self._state = PipelineState.FAILED
+        else:
+            self._state = PipelineState.CANCELLED if self._cancelled else PipelineState.DONE
+        finally:
+            self._over.open()
+
+    @property
+    def state(self) -> PipelineState:
+        return self._state
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        try:
+            self._over.wait(timeout)
+        except KeyboardInterrupt:
+            self._cancelled = True
+            self._query.stop()
+            try:
+                self._over.wait()
+            except KeyboardInterrupt:
+                return self.cancel()
+        if self._error is not None:
+            raise self._error.with_traceback(None) from self._error.__cause__
+        return self._state
+
+    def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
+        if drain or savepoint is not None:
+            what = "drain" if drain else "take savepoints"
+            raise UnsupportedError(f"runs on the spark runner don't {what}: use --runner streaming")
+        self._query.stop()
+
+    def savepoint(self, directory: str) -> None:
+        raise UnsupportedError("runs on the spark runner don't take savepoints: use --runner streaming")
+
+    def cancel(self) -> PipelineState:
+        if not self._state.ended:
+            self._cancelled = True
+            self._query.cancel()
+            self._over.wait()
+        return self.wait_until_finish()
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._query.metrics.copy())

@@ -1,0 +1,111 @@
+"""Starts the query of an unbounded pipeline: its job with levels and splits, and what Spark can't do is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.run_warnings import log_warnings
+from tidegate.runners.engine.sources.discovery import split_discovery
+from tidegate.runners.engine.sources.source_step import source_step
+from tidegate.runners.plan import Plan
+from tidegate.runners.spark.driver.spark_settings import parallelism
+from tidegate.runners.spark.driver.worker_env import prepare
+from tidegate.runners.spark.plan.failures import translated_errors
+from tidegate.runners.spark.streaming.checkpoint import Checkpoint, HadoopFolder
+from tidegate.runners.spark.streaming.job import StreamJob
+from tidegate.runners.spark.streaming.levels import assign_levels
+from tidegate.runners.spark.streaming.query import StreamQuery
+from tidegate.runners.spark.streaming.result import StreamResult
+from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.portable.model import TestStream
+from tidegate.sdk.portable.secrets import secrets_of
+
+if TYPE_CHECKING:
+    from tidegate.runners.spark.plan.options import SparkOptions
+
+
+def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...], *, local: bool) -> StreamResult:
+    """Start the query of a plan; it runs in the background. `paths`: entries of the workers' `sys.path`."""
+    if not hasattr(spark, "_jvm"):
+        raise UnsupportedError("the spark runner does not run unbounded pipelines through Spark Connect")
+    given = options.spark_checkpoint_dir
+    if given is None and not local:
+        raise OptionsError("an unbounded pipeline on a cluster needs a --spark_checkpoint_dir that all machines reach")
+    if not local:
+        with translated_errors("the workers' Python can't run a first task"):
+            prepare(spark, options.spark_archive)
+    levels = assign_levels(plan)
+    temporary = None if given is not None else tempfile.mkdtemp(prefix="tidegate-spark-", dir=options.temp_dir)
+    try:
+        folder = HadoopFolder(spark, temporary or _absolute(str(given)))
+        wanted = options.spark_partitions or None
+        checkpoint = Checkpoint(folder, plan, levels, run=os.urandom(6).hex(), asked=wanted, default=parallelism(spark))
+        job = StreamJob(
+            plan,
+            levels,
+            checkpoint.tasks,
+            checkpoint.run,
+            listed_splits(plan, checkpoint.tasks),
+            options.spark_batch_elements,
+            options.memory_budget,
+            options.temp_dir,
+            options.type_check == "runtime",
+            options.max_end_timers,
+            options.inline,
+            secrets_of(plan.pipeline),
+            spark_keys(spark, checkpoint.tasks),
+        )
+        query = StreamQuery(spark, job, checkpoint, paths, trigger=options.spark_trigger_interval.seconds())
+    except BaseException:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+    def close() -> None:
+        log_warnings(query.metrics, options.max_end_timers, plan.pipeline)
+        if temporary is not None or query.ended:
+            query.remove_uncommitted()
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    run_for = None if options.run_for is None else options.run_for.seconds()
+    return StreamResult(query, run_for, close)
+
+
+def listed_splits(plan: Plan, tasks: int) -> Mapping[int, tuple[bytes, ...]]:
+    """The splits of each source step, pickled. UnsupportedError for a source that discovers splits while it is read."""
+    found = {}
+    for step in plan.steps:
+        if not step.is_source or isinstance(step.head, TestStream):
+            continue
+        source = source_step(step.head)
+        if (discovery := split_discovery(source)) is not None:
+            discovery.close()
+            why = "the spark runner does not run sources that discover splits, such as folders that are followed"
+            raise located(UnsupportedError(why), step.label, step.head.where)
+        found[step.id] = tuple(pickle.dumps(split, 5) for split in source.splits(tasks))
+    return found
+
+
+def spark_keys(spark: Any, tasks: int) -> tuple[int, ...]:
+    """A key for each partition, which Spark's hash assigns to it."""
+    from pyspark.sql import functions as F
+
+    key = F.col("id").cast("int")
+    with translated_errors():
+        rows = spark.range(40 * tasks).select(key, F.pmod(F.hash(key), F.lit(tasks))).collect()
+    found: dict[int, int] = {}
+    for number, partition in rows:
+        found.setdefault(partition, number)
+    return tuple(found[partition] for partition in range(tasks))
+
+
+def _absolute(directory: str) -> str:
+    return directory if "://" in directory else str(Path(directory).absolute())

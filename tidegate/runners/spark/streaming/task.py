@@ -1,0 +1,218 @@
+"""One task of a level: it runs the level's steps on its part of the data, one micro-batch after another.
+
+In a batch a task first advances processing time to the instant of the batch, then reads its sources and handles its
+rows, and ends its bundles. So timers of processing time fire once in a batch, before its elements.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tidegate.runners.engine.errors.attribution import quietly
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.operator_graph import Graph, continue_from, progress_of
+from tidegate.runners.engine.time.clock import Clock, ManualClock
+from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgress
+from tidegate.runners.exchange.block_codec import blocks_of
+from tidegate.runners.plan import Step
+from tidegate.runners.spark.streaming.inputs import InputProgress, TaskInputs
+from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
+from tidegate.runners.spark.streaming.outputs import TaskOutputs
+from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, Row, checksum, messages, task_index
+from tidegate.runners.spark.streaming.sources import Sources, SplitSources
+from tidegate.sdk import moved
+from tidegate.sdk.data.block import BLOCK_SIZE
+from tidegate.sdk.data.coders import decode_columns
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
+from tidegate.sdk.options.defaults import default_memory_budget
+from tidegate.sdk.user_code.redefined_classes import dumps
+
+MakeSources: TypeAlias = Callable[[StreamJob, list[Step], int, Clock], Sources]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgress:
+    """All of a task's state but its operators': how far its steps, inputs, outputs and sources have come."""
+
+    graph: GraphProgress
+    inputs: dict[str, InputProgress]
+    outputs: dict[int, Any]
+    sources: Any
+    ended: bool
+
+
+@dataclass(slots=True)
+class _SpillFolder:
+    """A folder for spilled data, created when it is first needed."""
+
+    parent: Path | None
+    _path: Path | None = field(default=None, init=False)
+
+    def __call__(self) -> Path:
+        if self._path is None:
+            self._path = Path(tempfile.mkdtemp(prefix="tidegate-", dir=self.parent))
+        return self._path
+
+    def remove(self) -> None:
+        """Remove the folder, if there is one."""
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+
+class StreamTask:
+    """Task `index` of a level. `open` it before the first `run`; with `states` and `progress` it continues from those.
+
+    A task that has failed, or is not needed any more, is closed by `abandon`.
+    """
+
+    def __init__(
+        self,
+        job: StreamJob,
+        level: int,
+        index: int,
+        *,
+        make_sources: MakeSources = SplitSources,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self._job = job
+        self._level = level
+        self._index = index
+        self._clock = ManualClock()
+        self._spill = _SpillFolder(job.temp_dir)
+        self.ended = False
+        steps = job.levels.steps(job.plan, level, index)
+        sources = [step for step in steps if step.is_source]
+        inner = [step for step in steps if not (step.is_source or step.is_sink)]
+        self._parts = [step.label for step in inner if step.phase == "parts"]
+        self._context = Context(
+            job.memory_budget or default_memory_budget() // (os.cpu_count() or 1),
+            self._spill,
+            block_size=block_size,
+            runtime_types=job.runtime_types,
+            now=self._clock.now,
+            max_end_timers=job.max_end_timers,
+            inline=job.inline,
+        )
+        ids = {step.id for step in inner}
+        edges = [edge for edge in job.plan.edges if edge.target in ids and not job.levels.crosses(edge)]
+        with collecting(self._context.metrics):
+            self._inputs = TaskInputs(job, index, steps)
+            self._outputs = TaskOutputs(job, level, index, steps)
+            self._sources = make_sources(job, sources, index, self._clock)
+            self._graph = Graph(job.plan, inner, edges, self._context, self._outputs.outlets())
+
+    def open(self, states: dict[str, Any] | None = None, progress: TaskProgress | None = None) -> None:
+        """Open the operators, which runs the author's set-up, and restore the state if there is one."""
+        with collecting(self._context.metrics):
+            self._graph.open()
+            if progress is None:
+                self._sources.start()
+                for collection in self._inputs.unfed:
+                    self._graph.update(collection, CollectionStatus(ended=True))
+                return
+            live = self._graph.operators()
+            self._graph.restore({name: state for name, state in (states or {}).items() if name in live})
+            continue_from(self._graph, progress.graph)
+            self._inputs.resume(progress.inputs)
+            self._outputs.resume(progress.outputs)
+            self._sources.resume(progress.sources)
+            self.ended = progress.ended
+
+    def run(self, rows: Iterable[Row], now: int) -> list[Row]:
+        """Run one batch at the instant `now` (µs). Returns the rows for tasks of later levels, and a report."""
+        self._clock.reach(now)
+        mine, passing, received = [], [], 0
+        for row in rows:
+            if row.kind != REPORT and self._inputs.receives(row.edge):
+                mine.append(row)
+                received += checksum(row)
+            else:
+                passing.append(row)
+        if not self.ended:
+            with collecting(self._context.metrics):
+                self._handle(mine, now)
+        ends = not self.ended and self._has_ended
+        committables = {} if self.ended else self._outputs.prepare(last=ends)
+        self.ended = self.ended or ends
+        out = self._outputs.take()
+        report = TaskReport(
+            self._level, self._index, self.ended, committables, self._take_metrics(), out.checksum, received
+        )
+        out.send(self._index, REPORT, 0, dumps(report))
+        return [*passing, *out.rows]
+
+    def _handle(self, rows: list[Row], now: int) -> None:
+        graph, edges = self._graph, self._job.plan.edges
+        graph.tick(now)
+        self._outputs.forward_statuses(graph)
+        if not self._sources.ended:
+            self._sources.read(graph, self._context)
+            self._outputs.forward_statuses(graph)
+        for row, data in messages(rows):
+            edge = edges[row.edge]
+            if row.kind != BLOCKS:
+                graph.update(*self._inputs.update(row.edge, task_index(row.src), moved.loads(data)))
+                self._outputs.forward_statuses(graph)
+                continue
+            for whole in blocks_of(decode_columns(data)):
+                if edge.target in self._outputs.sinks:
+                    self._outputs.sinks[edge.target].write(whole)
+                    continue
+                for block in whole.split(BLOCK_SIZE):
+                    graph.deliver(edge, block)
+        graph.end_bundles()
+        self._outputs.forward_statuses(graph)
+
+    @property
+    def _has_ended(self) -> bool:
+        return self._inputs.ended and self._sources.ended and not self._graph.operators()
+
+    def _take_metrics(self) -> MetricCells:
+        """The metrics since the last batch. The pre-combining part of a combine reports no output: its merge does."""
+        metrics = self._context.metrics
+        for label in self._parts:
+            metrics.counters.pop(MetricKey(label, ENGINE, "elements_out"), None)
+        taken = metrics.copy()
+        for table in metrics.tables:
+            table.clear()
+        return taken
+
+    # -- state
+
+    def operators(self) -> dict[str, Operator]:
+        """The operators whose state is to be saved."""
+        return self._graph.operators()
+
+    def progress(self) -> TaskProgress:
+        """The rest of the state, for `open`."""
+        return TaskProgress(
+            progress_of(self._graph),
+            dict(self._inputs.progress()),
+            dict(self._outputs.progress()),
+            self._sources.progress(),
+            self.ended,
+        )
+
+    def close(self) -> None:
+        """Release everything, and run the author's tear-down."""
+        try:
+            with collecting(self._context.metrics):
+                self._graph.close()
+            self._sources.close()
+        finally:
+            self._outputs.abandon()
+            self._spill.remove()
+
+    def abandon(self) -> None:
+        """Release everything after a failure; errors of that are ignored."""
+        with collecting(self._context.metrics):
+            self._graph.abandon()
+        quietly(self._sources.close)
+        self._outputs.abandon()
+        self._spill.remove()
