@@ -7,7 +7,7 @@ import decimal
 import json
 import pickle
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, NewType
 
 import pyarrow as pa
 import pydantic
@@ -31,6 +31,17 @@ class Place:
 class Point(NamedTuple):
     x: float
     y: float = 0.0
+
+
+Number = NewType("Number", int)
+Money = NewType("Money", Annotated[decimal.Decimal, "decimal(9,2)"])
+
+
+@dataclass
+class Bill:
+    number: Number
+    other: Number | None
+    total: Money | None
 
 
 class Model(pydantic.BaseModel):
@@ -77,6 +88,16 @@ def test_the_annotations_of_a_class_are_a_schema(
     assert schema is not None
     assert types_of(cls) == types
     assert [each.required for each in schema.fields] == required
+
+
+def test_names_for_types_are_the_types_of_columns() -> None:
+    assert schema_of(Bill, "Read") == RecordSchema(
+        (
+            Field("number", pa.int64(), False),
+            Field("other", pa.int64(), True),
+            Field("total", pa.decimal128(9, 2), True),
+        )
+    )
 
 
 def test_the_types_of_an_arrow_schema_are_exact() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 import pytest
 from pydantic import BaseModel, Field, TypeAdapter
+from typing_extensions import TypeAliasType
 
 import tidegate as tg
 from tidegate.sdk.data.columns import UNKNOWN, ArrayType, ColumnType, DecimalType, type_named
@@ -30,6 +31,20 @@ class Offer:
     note: Any = None
 
 
+Money = NewType("Money", Annotated[Decimal, "decimal(12,2)"])
+Rate = TypeAliasType("Rate", Annotated[Decimal, "decimal(4,3)"] | None)
+Endless = TypeAliasType("Endless", "Endless")
+
+
+@dataclass(frozen=True)
+class Bill:
+    total: Money
+    tip: Money | None
+    rate: Rate
+    plain: Decimal
+    endless: Endless  # type: ignore[valid-type]
+
+
 class Model(BaseModel):
     price: Annotated[Decimal, Field(max_digits=12, decimal_places=2)]
     old: Decimal | None = Field(None, max_digits=12, decimal_places=3)
@@ -49,6 +64,10 @@ def test_annotations_say_how_many_digits_a_decimal_has() -> None:
     )
     assert str(schema_of(Offer)) == "price decimal(12,2), old decimal(4,3), note unknown"
     assert str(schema_of(Model)) == "price decimal(12,2) not null, old decimal(12,3)"
+    assert (
+        str(schema_of(Bill)) == "total decimal(12,2) not null, tip decimal(12,2), rate decimal(4,3), "
+        "plain decimal(38,18) not null, endless unknown"
+    )
 
 
 def test_operations_compute_with_the_digits_of_their_types() -> None:

@@ -25,6 +25,7 @@ from tidegate.sdk.data.columns import PLAIN_DECIMAL
 from tidegate.sdk.data.schema import declared_decimal
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Timestamp
+from tidegate.sdk.typehints.hints import wrapped_hint
 
 SchemaLike: TypeAlias = Any
 """None, a mapping from names to Python types, a `pyarrow.Schema`, or a class with annotations."""
@@ -137,15 +138,16 @@ def field_of_hint(name: str, hint: Any, of: str, *, required: bool = True) -> Fi
 
 def without_none(hint: Any) -> tuple[Any, bool]:
     """A hint without `None`, and whether it allowed None: `(int, True)` for `int | None`. Any allows None."""
-    while typing.get_origin(hint) is typing.Annotated:
-        hint = typing.get_args(hint)[0]
+    for _ in range(20):  # an alias may be one of itself
+        inner = wrapped_hint(hint)
+        hint = hint if inner is None else inner
     if hint is Any or hint is None or hint is type(None):
         return Any, True
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
     kinds = [part for part in typing.get_args(hint) if part is not type(None)]
     nullable = len(kinds) < len(typing.get_args(hint))
-    return (kinds[0] if len(kinds) == 1 else typing.Union[tuple(kinds)]), nullable  # noqa: UP007
+    return (without_none(kinds[0])[0] if len(kinds) == 1 else typing.Union[tuple(kinds)]), nullable  # noqa: UP007
 
 
 def arrow_type(hint: Any, column: str, of: str) -> Any:

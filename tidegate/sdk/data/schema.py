@@ -44,7 +44,15 @@ from tidegate.sdk.data.columns import (
 )
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, Timestamp
-from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, is_union, origin_of, plain_hint
+from tidegate.sdk.typehints.hints import (
+    class_of,
+    field_types,
+    is_typed_dict,
+    is_union,
+    origin_of,
+    plain_hint,
+    wrapped_hint,
+)
 
 
 def schema_of(hint: Any) -> Schema | None:
@@ -110,14 +118,18 @@ def column_of(hint: Any) -> tuple[ColumnType, bool]:
     return (declared_decimal(hint) or found) if isinstance(found, DecimalType) else found, False
 
 
-def declared_decimal(hint: Any) -> DecimalType | None:
-    """The decimal of an annotation, also of one that allows None: `Annotated[Decimal, "decimal(12,2)"]`, or pydantic's
-    `Field(max_digits=12, …)`. None for other annotations."""
-    if is_union(hint):
-        return next((found for each in get_args(hint) if (found := declared_decimal(each)) is not None), None)
-    if origin_of(hint) is not Annotated:
+def declared_decimal(hint: Any, depth: int = 20) -> DecimalType | None:
+    """The decimal of an annotation, also of one that allows None or has a name: `Annotated[Decimal, "decimal(12,2)"]`,
+    or pydantic's `Field(max_digits=12, …)`. None for others; names are looked up `depth` times."""
+    if not depth:
         return None
-    for note in get_args(hint)[1:]:
+    if is_union(hint):
+        members = (declared_decimal(each, depth - 1) for each in get_args(hint))
+        return next((found for found in members if found is not None), None)
+    inner = wrapped_hint(hint)
+    if inner is None:
+        return None
+    for note in get_args(hint)[1:] if origin_of(hint) is Annotated else ():
         for each in (note, *(getattr(note, "metadata", None) or ())):
             if isinstance(each, str):
                 try:
@@ -129,7 +141,7 @@ def declared_decimal(hint: Any) -> DecimalType | None:
             digits, places = getattr(each, "max_digits", None), getattr(each, "decimal_places", None)
             if isinstance(digits, int) and isinstance(places, int) and 0 <= places <= digits <= MAX_PRECISION:
                 return DecimalType(digits, places)
-    return declared_decimal(get_args(hint)[0])
+    return declared_decimal(inner, depth - 1)
 
 
 @cache

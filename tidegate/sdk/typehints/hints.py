@@ -151,14 +151,8 @@ def plain_hint(hint: Hint) -> Hint:
                 continue
             case type() if origin is None:
                 return Any if Any in hint.__mro__ or hint is Protocol else hint
-        if hasattr(hint, "__supertype__"):
-            hint = hint.__supertype__
-        elif type(hint).__name__ == "TypeAliasType":
-            hint = _alias_value(hint)
-        elif type(origin).__name__ == "TypeAliasType":
-            hint = substitute(_alias_value(origin), dict(zip(origin.__type_params__, get_args(hint))))
-        elif origin is Annotated or _form(origin) in _WRAPPERS:
-            hint = get_args(hint)[0]
+        if (inner := wrapped_hint(hint)) is not None:
+            hint = inner
         elif hint is LiteralString:
             return str
         elif _form(origin) in _BOOLS:
@@ -168,6 +162,18 @@ def plain_hint(hint: Hint) -> Hint:
         else:
             return Any
     return Any
+
+
+def wrapped_hint(hint: Hint) -> Hint | None:
+    """What a NewType, an alias, an Annotated, a Required and the like stand for; None for any other hint."""
+    origin = origin_of(hint)
+    if hasattr(hint, "__supertype__"):
+        return hint.__supertype__
+    if type(hint).__name__ == "TypeAliasType":
+        return _alias_value(hint)
+    if type(origin).__name__ == "TypeAliasType":
+        return substitute(_alias_value(origin), dict(zip(origin.__type_params__, get_args(hint))))
+    return get_args(hint)[0] if origin is Annotated or _form(origin) in _WRAPPERS else None
 
 
 def origin_of(hint: Hint) -> Any:

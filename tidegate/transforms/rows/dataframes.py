@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn, get_args
 
 from tidegate.sdk.connectors.sinks import Attempt, Sink
+from tidegate.sdk.data.columns import PLAIN_DECIMAL
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Write
@@ -108,7 +109,7 @@ _COLUMNS: Final[dict[Any, str]] = {
     datetime.datetime: "timestamp",
     datetime.date: "date",
     datetime.timedelta: "interval day to second",
-    decimal.Decimal: "decimal(38,18)",
+    decimal.Decimal: str(PLAIN_DECIMAL),
     uuid.UUID: "string",
     Timestamp: "timestamp",
     Duration: "interval day to second",

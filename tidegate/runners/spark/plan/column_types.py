@@ -14,13 +14,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from tidegate.runners.plan import Plan
+from tidegate.sdk.data.columns import PLAIN_DECIMAL
 from tidegate.sdk.errors import RunError
 
 _CHAR_VARCHAR: Final = "__CHAR_VARCHAR_TYPE_STRING"
 """The metadata key with which Spark marks a string as char or varchar."""
-
-WIDE_DECIMAL: Final = (38, 18)
-"""Precision and scale: Spark's own default for Decimals."""
 
 
 def inherited_columns(plan: Plan, read: Mapping[int, Any], step: int) -> dict[str, Any]:
@@ -127,7 +125,7 @@ def _wide(kind: Any, name: str) -> Any:
     if pa.types.is_floating(kind):
         return pa.float64()
     if pa.types.is_decimal(kind):
-        digits, scale = WIDE_DECIMAL
+        digits, scale = PLAIN_DECIMAL.precision, PLAIN_DECIMAL.scale
         scale = max(scale, kind.scale)
         if kind.precision - kind.scale > digits - scale:
             scale = digits - (kind.precision - kind.scale)  # a smaller scale may leave room for all digits
