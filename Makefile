@@ -19,7 +19,7 @@ STREAMING := --mode streaming --checkpoint_interval 1s
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
+.PHONY: help demo demo-on-spark test simulate soak sqlglot-versions bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -27,6 +27,7 @@ help:
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make soak         an hour of keyed state on each backend, SOAK=3600 seconds: does memory stay flat?"
+	@echo "make sqlglot-versions  the tests of SQL with the lowest, the newest and the compiled sqlglot that are allowed"
 	@echo "make bench        the workloads beside hand-written loops, direct and as streams: twelve minutes, three runs"
 	@echo "make bench-streaming  as streams with --inline off and on, with one worker, and in batch mode"
 	@echo "make bench-checkpoints  what checkpoints of a million keys cost a stream"
@@ -101,6 +102,9 @@ simulate: $(VENV)/.with-dev
 soak: $(VENV)/.with-dev
 	@echo "==> benchmarks/soak.py, $(SOAK) s of each backend"
 	@$(BIN)/python benchmarks/soak.py --seconds $(SOAK)
+
+sqlglot-versions: $(VENV)/.with-dev
+	@$(BIN)/python -m tests.support.sql.sqlglot_versions
 
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"
