@@ -153,6 +153,16 @@ class Nothing(Tried):
         return None
 
 
+class Forgets(Tried):
+    """Has None as an accumulator, which is not the one that a key begins with."""
+
+    def create_accumulator(self) -> Any:
+        return 100
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        return None if element == 3 else (accumulator or 0) + 1
+
+
 class Defaults(Tried):
     def add_input(self, accumulator: Any, element: Any, more: Any = (1, 2)) -> Any:
         return accumulator + element + more[0]
@@ -206,6 +216,7 @@ INLINED_COMBINERS: dict[str, Callable[[], Any]] = {
     "no accumulator": FailsToBegin,
     "StopIteration": Stops,
     "None": Nothing,
+    "None once": Forgets,
     "a default": Defaults,
     "a wrapper": Stamps,
     "side effects": Notes,
@@ -301,6 +312,12 @@ def test_an_inlined_combiner_is_the_combiner(name: str, windows: str) -> None:
     assert inlined == called
     assert none == 0
     assert len(called) == 3 or some == 10  # a run that fails reports no metrics
+
+
+@pytest.mark.parametrize("inline", ["off", "on"])
+def test_an_accumulator_that_is_none_is_one(inline: str) -> None:
+    (noted, _), _ = combined(inline, lambda p: p | "fold" >> tg.CombinePerKey(Forgets()))
+    assert [note.split(" in ")[0] for note in noted] == ["(0, 2)", "(1, 103)", "(2, 103)"]
 
 
 @pytest.mark.parametrize("name", INLINED_COMBINERS)

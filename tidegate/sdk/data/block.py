@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, groupby, islice
 from typing import Any, Final, TypeAlias, overload
 
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo
@@ -131,7 +131,11 @@ class Block:
         >>> block.values, block.timestamps
         (['a', 'b'], [5000000, 7000000])
         """
-        kinds = set() if isinstance(elements, range) else set(map(type, elements))
+        if isinstance(elements, range):
+            return Block(elements)
+        kinds = {kind for kind, _ in islice(groupby(elements, type), 2)}  # faster than a set of all types
+        if len(kinds) > 1:
+            kinds = set(map(type, elements))
         if TimestampedValue not in kinds:
             return Block(elements)
         if len(kinds) == 1:

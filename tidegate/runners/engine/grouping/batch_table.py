@@ -25,7 +25,7 @@ from tidegate.runners.engine.memory.spill import SpilledValues, chunks
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
 from tidegate.runners.plan import Phase
-from tidegate.sdk.authoring.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
+from tidegate.sdk.authoring.combine import CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
 from tidegate.sdk.data.block import Block, Pairs, PanesColumn, Same
 from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.data.panes import PaneInfo, Timing
@@ -105,7 +105,6 @@ class Grouping:
         """The names that the generated lines use."""
         combiner = self.combiner
         return {
-            "NOTHING": NOTHING,
             "global_window": GLOBAL_WINDOW,
             "table_in": self.table_in,
             "table_at": self._table_at,

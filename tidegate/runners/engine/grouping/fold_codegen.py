@@ -41,8 +41,8 @@ from tidegate.sdk.user_code.user_fn import called_per_element
 KEYS: Final[dict[KeyOf, str]] = {"first": "k, x", "element": "k = x"}
 """The variables of the key and the input, to which an element is assigned."""
 
-_NEW: Final = "a is NOTHING"
-_KNOWN: Final = Assign("a", "get(k, NOTHING)")
+_NEW: Final = "a is None and k not in table"
+_KNOWN: Final = Assign("a", "get(k)")
 
 
 def _set(value: str) -> Statements:
@@ -58,8 +58,8 @@ _APPEND: Final[Statements] = Assign("a", "get(k)"), Test("a is None", _set("[x]"
 _INLINE: Final[dict[Any, Statements]] = {
     SumFn: _set("get(k, 0) + x"),
     CountFn: _set("get(k, 0) + 1"),
-    MinFn: (_KNOWN, Test(f"{_NEW} or x < a", _set("x"))),
-    MaxFn: (_KNOWN, Test(f"{_NEW} or x > a", _set("x"))),
+    MinFn: (_KNOWN, Test(f"({_NEW}) or x < a", _set("x"))),
+    MaxFn: (_KNOWN, Test(f"({_NEW}) or x > a", _set("x"))),
     ListFn: _APPEND,
     TupleFn: _APPEND,
     CallableFn: _APPEND,

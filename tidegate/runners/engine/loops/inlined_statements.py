@@ -67,11 +67,12 @@ def adding(bodies: Bodies, at: At, body: InlinedBody, *, pairwise: bool) -> Iter
     """Add the input `x` to an accumulator. `pairwise`: the first input is the accumulator."""
     accumulator = f"a{at[0]}"
     added = tuple(_added(bodies, at, body, accumulator))
-    yield Assign(accumulator, "get(k, NOTHING)")
+    new = f"{accumulator} is None and k not in table"
+    yield Assign(accumulator, "get(k)")
     if pairwise:
-        yield Test(f"{accumulator} is NOTHING", (Assign("table[k]", "x"),), added)
+        yield Test(new, (Assign("table[k]", "x"),), added)
     else:
-        yield Test(f"{accumulator} is NOTHING", (Assign(accumulator, "create()"),))
+        yield Test(new, (Assign(accumulator, "create()"),))
         yield from added
 
 
@@ -88,8 +89,13 @@ def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str) -> Itera
         else:
             names[name] = variable
     yield from _defaults(at, body, names)
-    result = yield from result_of(bodies, at, body, names, f"r{k}")
+    result = f"r{k}"
+    if body.first:
+        yield bodies.statements(at, body, names, result)
+    if body.expression is not None:
+        result = bodies.expression(at, body, names, "", body.expression)
     yield Assign("table[k]", result, at)
+    yield from forgetting(k, body)
 
 
 def forgetting(k: int, body: InlinedBody) -> Statements:
