@@ -211,6 +211,21 @@ def test_a_column_of_a_union_may_be_null_if_it_may_in_one_of_its_queries() -> No
     assert len(rows.collect()) == 6
 
 
+OWN = {
+    "SELECT UPPER(user) AS x FROM orders WHERE id = 3": "upper",
+    "SELECT Sum(user) AS x, MIN(id) FROM orders WHERE id = 3 GROUP BY sum(user)": "SUM",
+    "SELECT TRIM(user) AS x FROM orders WHERE id = 3": "trim",
+    "SELECT COALESCE(user) AS x FROM orders WHERE id = 3": "coalesce",
+    "WITH upper (user, n) AS (SELECT user, id FROM orders) SELECT upper(user) FROM upper WHERE n = 3": "upper",
+}
+
+
+@pytest.mark.parametrize("query", OWN)
+def test_a_function_of_the_authors_wins_over_one_of_sql(query: str) -> None:
+    functions = {OWN[query]: tg.udf(lambda text: f"own {text}", returns=str)}
+    assert [row[0] for row in answer(query, functions=functions)] == ["own ada"]
+
+
 class IbisExpression:
     """What Ibis gives: an object of a class of the package `ibis`, which Ibis itself translates."""
 

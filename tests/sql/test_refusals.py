@@ -121,6 +121,12 @@ def test_something_else_than_text_is_refused() -> None:
         tg.Sql(7)
 
 
+@pytest.mark.parametrize("name", ["in", "left", "my function", "a.b", "1st"])
+def test_a_name_that_sql_has_another_use_for_is_refused_for_a_function(name: str) -> None:
+    with pytest.raises(tg.BuildError, match=rf"functions\['{name}'\]: '{name}' can't name a function in SQL"):
+        answer("SELECT id FROM orders", functions={name: tg.udf(lambda n: n, returns=int)})
+
+
 def test_without_sqlglot_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     with pytest.raises(tg.BuildError, match=r"SQL needs the package sqlglot: pip install 'tidegate\[sql\]'"):

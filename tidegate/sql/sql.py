@@ -60,7 +60,7 @@ class Sql(PTransform[Any, PCollection[Any]]):
     def expand(self, input: Any) -> Any:
         from tidegate.sql.syntax.parsing import only_query
 
-        return self.rows_of(only_query(self.query), _tables(input))
+        return self.rows_of(only_query(self.query, self.functions), _tables(input))
 
     def rows_of(self, statement: Any, tables: Mapping[str, PCollection[Any]], shared: set[str] | None = None) -> Any:
         """The result of a parsed query over tables.

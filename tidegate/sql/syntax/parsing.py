@@ -8,13 +8,13 @@ the compiled sqlglot doesn't allow.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sql.syntax.parse_tree import Node
-from tidegate.sql.syntax.table_functions import TableFunction, cut_out
+from tidegate.sql.syntax.table_functions import TableFunction, cut_out, renamed
 from tidegate.sql.syntax.text import SqlText
 
 
@@ -30,10 +30,13 @@ class Parsed:
 _QUOTED: Final = re.compile(r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/|`([^`\"]*)`", re.DOTALL)
 
 
-def parsed(text: str) -> list[Parsed]:
-    """The statements of a text. Raises SqlError where it is no SQL, and BuildError without sqlglot."""
+def parsed(text: str, functions: Collection[str] = ()) -> list[Parsed]:
+    """The statements of a text. Raises SqlError where it is no SQL, and BuildError without sqlglot.
+
+    `functions` are names of functions of the author's, which win over those of SQL.
+    """
     source = SqlText(text)
-    return parsed_tokens(tokens_of(source), source)
+    return parsed_tokens(_with_functions(tokens_of(source), functions), source)
 
 
 def tokens_of(source: SqlText) -> list[Any]:
@@ -58,7 +61,39 @@ def parsed_tokens(tokens: list[Any], source: SqlText) -> list[Parsed]:
         trees = Dialect.get_or_raise(None).parser().parse(tokens, _with_double_quotes(source.text))
     except sqlglot.errors.ParseError as error:
         raise _parse_error(error, source) from None
-    return [Parsed(source, Node(tree), functions) for tree in trees if tree is not None]
+    return [Parsed(source, Node(_with_names_of_functions(tree)), functions) for tree in trees if tree is not None]
+
+
+_AUTHORS: Final = "author_function_"
+"""How the names of the author's functions begin while sqlglot parses, which so takes none for a function it knows."""
+
+
+def _with_functions(tokens: list[Any], functions: Collection[str]) -> list[Any]:
+    """The words of a text, with the calls of these functions marked. Raises BuildError for a name that can't be one."""
+    names = {each.lower() for each in functions}
+    for name in functions:
+        words = tokens_of(SqlText(name))
+        if not name.isidentifier() or [each.token_type.name for each in words] != ["VAR"]:
+            raise BuildError(f"functions[{name!r}]: {name!r} can't name a function in SQL. Give it another name")
+    return [
+        renamed(each, f"{_AUTHORS}{each.text}")
+        if each.token_type.name == "VAR" and each.text.lower() in names and _is_called(tokens, at)
+        else each
+        for at, each in enumerate(tokens)
+    ]
+
+
+def _is_called(tokens: list[Any], at: int) -> bool:
+    return at + 1 < len(tokens) and tokens[at + 1].token_type.name == "L_PAREN"
+
+
+def _with_names_of_functions(tree: Any) -> Any:
+    """The tree of sqlglot with the author's functions under their names."""
+    for node in list(tree.walk()):
+        name = node.args.get("this")
+        if isinstance(name, str) and name.startswith(_AUTHORS):
+            node.set("this", name.removeprefix(_AUTHORS))
+    return tree
 
 
 def _with_double_quotes(text: str) -> str:
@@ -66,9 +101,9 @@ def _with_double_quotes(text: str) -> str:
     return _QUOTED.sub(lambda found: found[0] if found[1] is None else f'"{found[1]}"', text)
 
 
-def only_query(text: str) -> Parsed:
-    """The one statement of a text, which has to be a query."""
-    statements = parsed(text)
+def only_query(text: str, functions: Collection[str] = ()) -> Parsed:
+    """The one statement of a text, which has to be a query and may call functions of the author's."""
+    statements = parsed(text, functions)
     if len(statements) != 1:
         raise BuildError(f"tg.Sql takes one query, and the text has {len(statements) or 'no'} statements")
     return statements[0]

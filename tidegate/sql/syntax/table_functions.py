@@ -91,12 +91,12 @@ def cut_out(tokens: list[Any], source: SqlText) -> tuple[list[Any], dict[str, Ta
         word = tokens[at + 2 if wrapped else at]
         name = f"{PREFIX}{len(found)}"
         found[name] = function
-        made.append(_renamed(word, name))
+        made.append(renamed(word, name))
         at = reader.at
     return made, found
 
 
-def _renamed(token: Any, name: str) -> Any:
+def renamed(token: Any, name: str) -> Any:
     """A token for a name, at the place of another token."""
     from sqlglot.tokens import Token, TokenType
 
