@@ -43,7 +43,7 @@ help:
 	@echo "make flags        write docs/flags.md from the options' models"
 	@echo "make reference    write docs/reference.md from the docstrings, and the tables in docs/expressions.md"
 	@echo "make tree         write the tree in docs/architecture.md from the modules' docstrings"
-	@echo "make pictures     draw the pictures of docs/tour.md"
+	@echo "make pictures     draw the pictures of docs/"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
 	@echo "make clean        delete the environment, build results and caches"
 
@@ -175,7 +175,7 @@ reference: $(VENV)/.with-dev
 tree: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_tree.py docs/architecture.md
 
-# The pictures of docs/tour.md.
+# The pictures of docs/.
 pictures: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_pictures.py docs
 

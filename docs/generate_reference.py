@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate
+import tidegate.graph
 import tidegate.testing
 from tidegate.sdk.user_code.keywords import Keywords
 
@@ -74,9 +75,10 @@ def page() -> str:
         ("tg.fn", tidegate.fn),
         ("tg.combiners", tidegate.combiners),
         ("tg.io", tidegate.io),
+        ("graph", tidegate.graph),
         ("testing", tidegate.testing),
     ):
-        title = "tidegate.testing" if prefix == "testing" else prefix
+        title = f"tidegate.{prefix}" if prefix in ("graph", "testing") else prefix
         sections[title] = [
             _entry(prefix, name, getattr(module, name)) for name in sorted(module.__all__, key=str.lower)
         ]
@@ -167,7 +169,7 @@ def _members(value: type) -> Iterator[str]:
         for member in value:
             yield f"- `{member.name}`"
         return
-    for name, found in vars(value).items():
+    for name, found in _own_and_inherited(value).items():
         if name.startswith("_"):
             continue
         inner: Any = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
@@ -176,6 +178,12 @@ def _members(value: type) -> Iterator[str]:
             continue
         summary = _prose(doc.partition("\n\n")[0].replace("\n", " "))
         yield f"- `{name}{_call(inner, bound=not isinstance(found, staticmethod))}`: {summary}"
+
+
+def _own_and_inherited(value: type) -> dict[str, Any]:
+    """The attributes of a class, and of those in its package that have no entry of their own: the parts of a Graph."""
+    parts = [part for part in value.__mro__ if part is value or part.__module__.startswith("tidegate.graph.")]
+    return {name: found for part in reversed(parts) for name, found in vars(part).items()}
 
 
 def _call(function: Callable[..., Any] | property, *, bound: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+import tidegate.graph
 import tidegate.testing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,14 @@ def test_the_page_equals_the_output_of_make_reference(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("prefix", "module"),
-    [("tg", tg), ("tg.io", tg.io), ("tg.fn", tg.fn), ("tg.combiners", tg.combiners), ("testing", tidegate.testing)],
+    [
+        ("tg", tg),
+        ("tg.io", tg.io),
+        ("tg.fn", tg.fn),
+        ("tg.combiners", tg.combiners),
+        ("graph", tidegate.graph),
+        ("testing", tidegate.testing),
+    ],
 )
 def test_the_page_has_every_public_name_once(prefix: str, module: Any) -> None:
     listed = re.findall(rf"^### `{re.escape(prefix)}\.(\w+)`$", TEXT, re.MULTILINE)
