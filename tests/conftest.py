@@ -46,6 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--loops", type=int, default=24, help="how many random loops to compare with their unrolling")
     group.addoption("--graphs", type=int, default=10, help="how many random graphs to compare with networkx")
+    group.addoption("--rounds", type=int, default=40, help="how many rounds leave neither files nor memory behind")
     group.addoption("--duckdb", help="a Python that has DuckDB, which answers random queries, too")
     group.addoption("--queries", type=int, default=200, help="how many random queries to compare with DuckDB")
     group.addoption("--nexmark", choices=["sample", "all"], default="sample", help="how many queries each test runs")

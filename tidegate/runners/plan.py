@@ -36,6 +36,11 @@ Path: TypeAlias = Literal["table", "window_major", "sessions", "live_sessions", 
 """How a grouping is executed: by one table that fires at the end of input; tables by window that the watermark fires;
 sessions that fire at the end of input; sessions that the watermark fires; or trigger state machines."""
 
+Turn: TypeAlias = Literal["start", "back", "last", "all"]
+"""Which rounds concern an edge into the body of a loop that all tasks run: round 1 reads it ("start"), or each round
+reads what the one before has written ("back"). Out of the body: what the last round has written is read ("last"), or
+what all of them have ("all")."""
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -108,7 +113,9 @@ class Step:
 class Edge:
     """Sends the elements of a collection from one step to another; `exchange` is None inside a stage (a plain call).
 
-    If the edge feeds a side input, `side` is its number at the target's node `node`; None for main input.
+    If the edge feeds a side input, `side` is its number at the target's node `node`; None for main input. `into`: the
+    collection under which the target reads the elements, if it is another. `turn`: which rounds of a loop read it.
+    `files`: the edge whose stored elements it reads; None for its own.
     """
 
     collection: str
@@ -117,6 +124,17 @@ class Edge:
     exchange: Exchange | None = None
     side: int | None = None
     node: str = ""
+    into: str = ""
+    turn: Turn | None = None
+    files: int | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
+
+    @property
+    def received(self) -> str:
+        """The collection under which the target reads the elements."""
+        return self.into or self.collection
 
     @property
     def pipelined(self) -> bool:
@@ -139,12 +157,25 @@ RELATION: Final = "relation"
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop whose rounds one step runs: its node, and the plan of its body, in which empty sources stand for what the
-    body reads. `results` has, for each collection of the body that is read outside it, those that steps emit for it."""
+    """A loop: its node, and the plan of its body, in which empty sources stand for what the body reads. `results` has,
+    for each collection of the body that is read outside it, those that steps emit for it.
+
+    One task runs all rounds; or all tasks do, if the steps of the body are in the plan around it: in `regions`, which
+    run again for each round.
+    """
 
     node: Iterate
     plan: Plan
     results: Mapping[str, tuple[str, ...]]
+    regions: tuple[int, ...] = ()
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
+
+    @property
+    def labels(self) -> frozenset[str]:
+        """The labels of the loop and of the steps in its body."""
+        return frozenset((self.node.label, *(node.label for node in self.node.body)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +233,11 @@ class Plan:
                 return loop
         raise KeyError(label)
 
+    def loop_of(self, stage: int) -> Loop | None:
+        """The loop in whose body a stage is, if all tasks run it."""
+        region = self.region_of(stage)
+        return next((loop for loop in self.loops if region in loop.regions), None)
+
     def region_of(self, stage: int) -> int:
         """The number of the region a stage belongs to."""
         if not self._region_of:
@@ -229,6 +265,17 @@ def nested_loops(node: Node) -> int:
 def side_id(label: str, number: int | str) -> str:
     """The id of a step's side input, under which its blocks arrive and a chain finds its view."""
     return f"{label}:{number}"
+
+
+def left_as(collection: str) -> str:
+    """The collection under which the step of a loop that all tasks run reads what the rounds leave as a result."""
+    return f"{collection}~left"
+
+
+def step_in_round(step: Step, number: int) -> Step:
+    """The step with the number of a loop's round for those of its functions that ask for it."""
+    nodes = tuple(with_round(node, number) if isinstance(node, ParDo) else node for node in step.nodes)
+    return step if nodes == step.nodes else replace(step, nodes=nodes)
 
 
 def with_round(node: ParDo, number: int) -> ParDo:

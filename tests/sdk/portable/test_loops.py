@@ -98,6 +98,17 @@ def test_explain_says_what_runs_once_what_is_kept_and_what_a_round_exchanges() -
     ]
 
 
+def test_explain_says_which_regions_all_tasks_run_again() -> None:
+    text = explain(plan(halved(), Traits(parallel=True, blocking=True, parallel_loops=True)))
+    assert "and runs again in each round of loop" in text
+    assert "in other rounds what the one before has left by forward exchange" in text
+    assert "· all tasks run its rounds: its input is bounded and stored" in text
+    assert text[text.index("Loop loop") :].splitlines()[0] == "Loop loop: at most 5 rounds, in all tasks, region 2"
+    text = explain(plan(components(), Traits(parallel=True, blocking=True, parallel_loops=True)))
+    assert "· one task runs all rounds: the solution is a table in its memory" in text
+    assert "hash exchange" not in text[text.index("Loop loop") :]
+
+
 def components(*, values: bool = False) -> Pipeline:
     """A loop with a solution."""
     p = tg.Pipeline()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +38,7 @@ class Numbered(tg.DoFn):
 
     def note(self, what: str) -> None:
         with self.path.open("a") as file:
-            file.write(what + "\n")
+            file.write(f"{what} {os.getpid()}\n")
 
 
 class Total(tg.DoFn):
@@ -70,14 +71,16 @@ def test_a_function_gets_the_number_of_the_innermost_loop_s_round(runner: str) -
         assert_that(start | "none" >> tg.Iterate(outer, rounds=0), equal_to([""]))
 
 
-def test_setup_runs_once_and_bundles_end_in_each_round(tmp_path: Path, runner: str) -> None:
+def test_setup_runs_once_in_each_worker_and_bundles_end_in_each_round(tmp_path: Path, runner: str) -> None:
     with TestPipeline(runner) as p:
         found = p | tg.Create(PAIRS) | tg.Iterate(lambda x: x | tg.ParDo(Numbered(tmp_path / "calls")), rounds=3)
         assert_that(found, equal_to([("a", 1123), ("b", 2123)]))
-    calls = (tmp_path / "calls").read_text().split()
-    assert (calls[0], calls[-1]) == ("setup", "teardown")
-    assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
-    assert calls.count("finish_bundle") >= 3
+    lines = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    for worker in {worker for _, worker in lines}:
+        calls = [call for call, each in lines if each == worker]
+        assert (calls[0], calls[-1]) == ("setup", "teardown")
+        assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
+    assert [call for call, _ in lines].count("finish_bundle") >= 3
 
 
 def test_setup_runs_once_for_a_loop_within_a_loop(tmp_path: Path, runner: str) -> None:
@@ -86,7 +89,7 @@ def test_setup_runs_once_for_a_loop_within_a_loop(tmp_path: Path, runner: str) -
 
     with TestPipeline(runner) as p:
         assert_that(p | tg.Create(PAIRS) | tg.Iterate(outer, rounds=2), equal_to([("a", 11212), ("b", 21212)]))
-    calls = (tmp_path / "calls").read_text().split()
+    calls = [line.split()[0] for line in (tmp_path / "calls").read_text().splitlines()]
     assert (calls[0], calls[-1]) == ("setup", "teardown")
     assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -45,6 +46,70 @@ def test_a_worker_that_dies_in_a_round_changes_nothing(mode: str, tmp_path: Path
     assert sorted(lines_of(tmp_path / "seen")) == sorted(seen)
     assert result.metrics().counter("rounds") == 5
     assert result.metrics().counter("calls") == 10
+
+
+def test_only_the_round_in_which_a_worker_dies_runs_again(tmp_path: Path) -> None:
+    died, calls = tmp_path / "died", tmp_path / "calls"
+
+    def plus_one(pair: tuple[int, int], number: int = tg.DoFn.RoundParam) -> tuple[int, int]:
+        with calls.open("a") as file:
+            file.write(f"{number}\n")
+        if number == 4 and pair[0] == 3 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return pair[0], pair[1] + 1
+
+    def step(before: Any) -> Any:
+        new = before | tg.GroupByKey() | tg.MapValues(sum) | "plus one" >> tg.Map(plus_one)
+        return tg.Round(new, out={"seen": new | "sums" >> tg.MapTuple(lambda key, n: f"{key}: {n}")})
+
+    p = tg.Pipeline("streaming", {"workers": 2})
+    start = p | tg.Create([(key, 0) for key in range(8)]).with_output_types(tuple[int, int])
+    loop = start | tg.Iterate(step, rounds=6)
+    _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(str(tmp_path / "result"))
+    _ = loop.out["seen"] | "seen" >> tg.io.WriteToText(str(tmp_path / "seen"))
+    result = p.run()
+    result.wait_until_finish()
+    assert sorted(lines_of(tmp_path / "result")) == [f"({key}, 6)" for key in range(8)]
+    assert sorted(lines_of(tmp_path / "seen")) == sorted(f"{key}: {n}" for key in range(8) for n in range(1, 7))
+    numbers = calls.read_text().splitlines()
+    assert [numbers.count(str(number)) for number in (1, 2, 3, 5, 6)] == [8] * 5
+    assert 8 < numbers.count("4") <= 16
+    metrics = result.metrics()
+    assert metrics.counter("rounds") == 6
+    assert metrics.counter("fed_back") == 48
+    assert [metrics.by_round("Iterate/plus one")[number].counter("elements_out") for number in range(1, 7)] == [8] * 6
+
+
+def test_rounds_leave_neither_files_nor_memory_behind(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    rounds = pytestconfig.getoption("--rounds")
+    seen, temp = tmp_path / "seen", tmp_path / "temp"
+    temp.mkdir()
+
+    def note(n: int) -> int:
+        files = sum(path.is_file() for path in temp.rglob("*"))
+        with seen.open("a") as file:
+            file.write(f"{files} {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}\n")
+        return n + 1
+
+    def step(numbers: Any) -> Any:
+        total = numbers | tg.combiners.Count.Globally()
+        return (
+            numbers
+            | tg.Filter(lambda n, all: all == 1, tg.AsSingleton(total))
+            | tg.Map(lambda n: (0, n)).with_output_types(tuple[int, int])
+            | tg.CombinePerKey(sum)
+            | tg.MapTuple(lambda _, n: note(n)).with_output_types(int)
+        )
+
+    p = tg.Pipeline("streaming", {"workers": 2, "temp_dir": str(temp)})
+    _ = p | tg.Create([0]) | tg.Iterate(step, rounds=rounds) | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "result"))
+    p.run().wait_until_finish()
+    assert lines_of(tmp_path / "result") == [str(rounds)]
+    counts = [tuple(map(int, line.split())) for line in seen.read_text().splitlines()]
+    begun = rounds // 2
+    assert max(files for files, _ in counts[begun:]) <= max(files for files, _ in counts[2:begun])
+    assert counts[-1][1] - counts[begun][1] < 4_000  # KB, of which metrics of the first rounds are a part
 
 
 def test_a_worker_that_dies_after_a_checkpoint_between_rounds_goes_on_from_it(tmp_path: Path) -> None:

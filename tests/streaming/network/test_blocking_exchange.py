@@ -46,6 +46,21 @@ def test_an_empty_subpartition_has_no_file_and_ends_at_once(tmp_path: Path) -> N
     assert read_all(tmp_path) == [CollectionStatus(ended=True)]
 
 
+def test_an_attempt_without_elements_removes_those_of_the_attempt_before(tmp_path: Path) -> None:
+    write_blocks(tmp_path, [Block([1])]).finish()
+    write_blocks(tmp_path, [], attempt=2).finish()
+    assert read_all(tmp_path) == [CollectionStatus(ended=True)]
+
+
+def test_what_several_rounds_have_written_is_read_in_their_order(tmp_path: Path) -> None:
+    for round in (3, 1):
+        writer = SubpartitionWriter(tmp_path, ID, 1, round)
+        writer.write(Block([f"round {round}"]))
+        writer.finish()
+    reader = SubpartitionReader(tmp_path, ChannelId(9, 1, 0), ID, rounds=(1, 2, 3))
+    assert [value for block in reader.blocks() for value in block.values] == ["round 1", "round 3"]
+
+
 def test_an_unfinished_subpartition_is_not_read(tmp_path: Path) -> None:
     writer = write_blocks(tmp_path, [Block([1])])
     assert read_all(tmp_path) == [CollectionStatus(ended=True)]

@@ -62,10 +62,15 @@ def build(
     if sides is None and side_inputs(step.head):
         return _with_side_inputs(step, plan, context)
     if isinstance(step.tail, Iterate):
+        loop = plan.loop(step.label)
+        if loop.regions:
+            from tidegate.runners.engine.iteration.results import LoopResults
+
+            return LoopResults(loop.node, context)
         from tidegate.runners.engine.iteration.operator import LoopOperator
 
         assert make_graph is not None
-        return LoopOperator(plan.loop(step.label), context, make_graph)
+        return LoopOperator(loop, context, make_graph)
     if isinstance(step.tail, Lookup):
         from tidegate.runners.engine.iteration.lookup import LookupOperator
 

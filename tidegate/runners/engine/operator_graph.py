@@ -35,12 +35,12 @@ class _Node:
         edges = list(plan.inputs(step.id))
         self.name = state_name(step)
         self.operator = operator
-        self.inputs = list(dict.fromkeys(edge.collection for edge in edges if edge.side is None))
+        self.inputs = list(dict.fromkeys(edge.received for edge in edges if edge.side is None))
         self.sides: dict[str, list[str]] = {}
         for edge in edges:
             if edge.side is not None:
-                self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.collection)
-        self.reads = list(dict.fromkeys(edge.collection for edge in edges))
+                self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.received)
+        self.reads = list(dict.fromkeys(edge.received for edge in edges))
         self.outputs = step.outputs
         self.handles_clock = type(operator).on_clock is not Operator.on_clock
         self.sets_clock_wakeups = type(operator).next_clock is not Operator.next_clock
@@ -417,4 +417,4 @@ def state_name(step: Step) -> str:
 
 def _name(edge: Edge) -> str:
     """The input name that the target operator is given for the blocks of an edge."""
-    return edge.collection if edge.side is None else side_id(edge.node, edge.side)
+    return edge.received if edge.side is None else side_id(edge.node, edge.side)

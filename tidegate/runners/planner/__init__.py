@@ -8,6 +8,7 @@ from dataclasses import replace
 from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps, with_kept_tables
+from tidegate.runners.planner.parallel_loops import with_parallel_loops
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
 from tidegate.sdk.portable.model import Iterate, Pipeline, Relate
@@ -27,7 +28,11 @@ def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Pla
     live, relations = _lowered(unrolled(live), results)
     live = with_inputs_of_steps(live)
     made = cut(live, traits, dropped, results)
-    return replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
+    made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
+    if not (traits.parallel_loops and made.loops):
+        return made
+    of_bodies = replace(traits, blocking=False, parallel_loops=False)
+    return with_parallel_loops(made, lambda body, read: _planned(body, of_bodies, read))
 
 
 def _relations(pipeline: Pipeline) -> Iterator[Decision]:
@@ -50,7 +55,7 @@ def _lowered(pipeline: Pipeline, results: frozenset[str]) -> tuple[Pipeline, tup
 
 def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:
     """The loops of a pipeline, with the plans of their bodies. One task runs a body, over bounded input."""
-    inner = replace(traits, parallel=False, streaming=False, blocking=False)
+    inner = replace(traits, parallel=False, streaming=False, blocking=False, parallel_loops=False)
     for node in pipeline.nodes:
         if isinstance(node, Iterate):
             body, results = body_of(node, pipeline)

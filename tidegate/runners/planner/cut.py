@@ -58,13 +58,14 @@ class Traits:
 
     parallel: a stage runs as several tasks, so keyed steps need an exchange. streaming: bounded input is processed as a
     stream. blocking: exchanges of bounded data are materialised. drops_unread: nodes whose results no node reads are
-    dropped.
+    dropped. parallel_loops: it can run regions again, so that all tasks run the rounds of loops over bounded data.
     """
 
     parallel: bool
     streaming: bool = False
     blocking: bool = False
     drops_unread: bool = True
+    parallel_loops: bool = False
 
 
 @dataclass(slots=True)
@@ -241,7 +242,9 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
         case Reshuffle():
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
         case Iterate() if state.traits.parallel:
-            return Exchange("gather", _mode(state, node), "one task runs all rounds")
+            bounded = all(state.pipeline.collection(used).bounded for used in node.inputs)
+            mode: Mode = "blocking" if state.traits.parallel_loops and bounded else _mode(state, node)
+            return Exchange("gather", mode, "one task runs all rounds")
         case Write(shards=shards) if shards and state.traits.parallel:
             return Exchange(
                 "gather" if shards == 1 else "rebalance",

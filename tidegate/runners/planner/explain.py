@@ -27,7 +27,6 @@ from tidegate.sdk.portable.model import (
     Lookup,
     Node,
     ParDo,
-    Pipeline,
     Read,
     TestStream,
     Write,
@@ -51,7 +50,7 @@ def explain(plan: Plan) -> str:
             for step in plan.stage_steps(stage):
                 lines += [f"    {line}" for line in _step_lines(plan, step)]
     for loop in plan.loops:
-        lines += ["", *_loop_lines(loop, plan.pipeline)]
+        lines += ["", *_loop_lines(loop, plan)]
     dropped = [decision for decision in plan.decisions if decision.choice == "dropped"]
     if dropped:
         lines += ["", "Dropped"]
@@ -63,11 +62,12 @@ def explain(plan: Plan) -> str:
     return "\n".join(map(visible, lines)) + "\n"
 
 
-def _loop_lines(loop: Loop, pipeline: Pipeline) -> Iterator[str]:
-    """A loop: what runs once, what its rounds read, and the steps of a round."""
+def _loop_lines(loop: Loop, plan: Plan) -> Iterator[str]:
+    """A loop: what runs once, what its rounds read and, unless the plan around it has them, its steps."""
     node = loop.node
-    yield f"Loop {node.label}: {describe_rounds(node)}, all in one task"
-    within = [each.label for each in pipeline.nodes if each.composite.split("~")[0].startswith(node.label)]
+    where = f"in all tasks, {_listed('region', list(loop.regions))}" if loop.regions else "all in one task"
+    yield f"Loop {node.label}: {describe_rounds(node)}, {where}"
+    within = [each.label for each in plan.pipeline.nodes if each.composite.split("~")[0].startswith(node.label)]
     starts = {variable.start for variable in node.variables}
     solutions = [variable.name or variable.start for variable in node.variables if variable.form == "solution"]
     changed = [variable.name or variable.start for variable in node.variables if variable.form != "solution"]
@@ -82,15 +82,28 @@ def _loop_lines(loop: Loop, pipeline: Pipeline) -> Iterator[str]:
     ):
         if labels:
             yield f"  {title}: {', '.join(labels)}"
-    yield "  Each round: 0 exchanges between processes"
+    yield f"  Each round: {counted(_exchanges_of_round(loop, plan), 'exchange')} between processes"
+    if loop.regions:
+        return
     for step in loop.plan.steps:
         if step.is_source:
             what = "kept" if step.head.output() in node.inputs else "as the round finds it"
             yield f"    [{step.id}] {step.label}, {what}"
         else:
-            yield from (f"    {line}" for line in _step_lines(loop.plan, step))
+            yield from (f"    {line}" for line in _step_lines(loop.plan, step, local=True))
     for inner in loop.plan.loops:
-        yield from (f"    {line}" for line in _loop_lines(inner, loop.plan.pipeline))
+        yield from (f"    {line}" for line in _loop_lines(inner, loop.plan))
+
+
+def _exchanges_of_round(loop: Loop, plan: Plan) -> int:
+    """How many exchanges between processes each round has. What goes straight on to the same task counts as none."""
+    body = {step.id for region in loop.regions for step in plan.steps_of(plan.regions[region])}
+    crossing = {
+        (edge.received, edge.target, edge.side)
+        for edge in plan.edges
+        if {edge.source, edge.target} <= body and edge.exchange is not None and edge.exchange.routing != "forward"
+    }
+    return len(crossing)
 
 
 def warnings(plan: Plan) -> Iterator[str]:
@@ -147,16 +160,19 @@ def _region_note(plan: Plan, stages: tuple[int, ...]) -> str:
             if plan.steps[edge.target].stage in stages and plan.steps[edge.source].stage not in stages
         }
     )
-    return f", starts when {_listed('region', before)} {'is' if len(before) == 1 else 'are'} done" if before else ""
+    starts = f", starts when {_listed('region', before)} {'is' if len(before) == 1 else 'are'} done" if before else ""
+    loop = plan.loop_of(stages[0])
+    return starts if loop is None else f"{starts}, and runs again in each round of {loop.node.label}"
 
 
 def _listed(noun: str, numbers: list[int]) -> str:
     return f"{noun}{'' if len(numbers) == 1 else 's'} {' and '.join(map(str, numbers))}"
 
 
-def _step_lines(plan: Plan, step: Step) -> Iterator[str]:
+def _step_lines(plan: Plan, step: Step, *, local: bool = False) -> Iterator[str]:
+    """A step, with the edges into it; `local`: one task runs it with the steps around it, without any exchange."""
     for edge in _incoming(plan, step):
-        yield _edge_line(plan, edge)
+        yield _edge_line(plan, edge, local=local)
     yield f"[{step.id}] {_heading(step)}"
     for node in step.nodes:
         yield f"      {node.label}{_node_note(plan, node)}"
@@ -178,7 +194,7 @@ def _incoming(plan: Plan, step: Step) -> list[Edge]:
     )
 
 
-def _edge_line(plan: Plan, edge: Edge) -> str:
+def _edge_line(plan: Plan, edge: Edge, *, local: bool) -> str:
     source = f"[{edge.source}]"
     tag = next(
         (
@@ -190,11 +206,18 @@ def _edge_line(plan: Plan, edge: Edge) -> str:
         None,
     )
     output = f", output {tag!r}" if tag else ""
-    if edge.exchange is None:
-        return f"│ from {source}{output}"
-    what = f"side input {edge.side} of {edge.node!r}: " if edge.side is not None else ""
+    what = f"side input {edge.side} of {edge.node!r}" if edge.side is not None else ""
     exchange = edge.exchange
-    return f"╪ from {source}{output}: {what}{exchange.routing} exchange, {exchange.mode} ({exchange.reason})"
+    if local or exchange is None:
+        return f"│ from {source}{output}{': ' if what else ''}{what}"
+    when = {
+        "start": "in round 1 ",
+        "back": "in other rounds what the one before has left ",
+        "last": "what the last round has left ",
+        "all": "what all rounds have left ",
+    }.get(edge.turn or "", "")
+    how = f"{exchange.routing} exchange, {exchange.mode} ({exchange.reason})"
+    return f"╪ from {source}{output}: {what}{': ' if what else ''}{when and f'{when}by '}{how}"
 
 
 def _heading(step: Step) -> str:

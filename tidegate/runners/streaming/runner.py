@@ -60,7 +60,12 @@ class StreamingRunner(Runner):
         if settings.state_backend == "rocksdb":
             rocksdb()
         # Parallel even with one worker, so that its state can be restored by any number of workers.
-        traits = Traits(parallel=True, streaming=settings.streaming, blocking=settings.exchange == "blocking")
+        traits = Traits(
+            parallel=True,
+            streaming=settings.streaming,
+            blocking=settings.exchange == "blocking",
+            parallel_loops=settings.batch,
+        )
         planned = plan(pipeline, traits)
         if settings.checkpoints.directory is not None and not settings.batch:
             check_names(planned)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.portable.model import Iterate
 
 Decision: TypeAlias = Literal["again", "over", "unmet"]
@@ -14,6 +16,13 @@ ROUNDS: Final = "rounds"
 CONVERGED: Final = "converged"
 NOT_CONVERGED: Final = "not_converged"
 """The counters of a loop's rounds and, for each of its runs, of how it ended."""
+
+FED_BACK: Final = "fed_back"
+SECONDS: Final = "seconds"
+"""The counter of the elements that rounds leave for the next, and the gauge of a round's duration."""
+
+ROUNDS_KEPT: Final = 1_000
+"""Of how many rounds, the first ones, each has metrics of its own."""
 
 
 def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:
@@ -32,3 +41,15 @@ def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:
     if done < loop.rounds:
         return "again"
     return "unmet" if loop.has_condition else "over"
+
+
+def not_met(loop: Iterate, done: int) -> BaseException:
+    """The error of a strict loop that is over although its condition is not met."""
+    return located(
+        RunError(
+            f"the loop was over after {counted(done, 'round')}, and its condition was not met: give it more rounds or "
+            "another condition, or leave out strict=True to take what the last round gave"
+        ),
+        loop.label,
+        loop.where,
+    )

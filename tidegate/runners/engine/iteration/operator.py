@@ -10,7 +10,17 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import located, user_error
 from tidegate.runners.engine.iteration.block_store import BlockStore
-from tidegate.runners.engine.iteration.decision import CONVERGED, NOT_CONVERGED, ROUNDS, Decision, decide
+from tidegate.runners.engine.iteration.decision import (
+    CONVERGED,
+    FED_BACK,
+    NOT_CONVERGED,
+    ROUNDS,
+    ROUNDS_KEPT,
+    SECONDS,
+    Decision,
+    decide,
+    not_met,
+)
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.iteration.solution import Solution
@@ -24,12 +34,6 @@ from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round, in_step
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-
-FED_BACK: Final = "fed_back"
-SECONDS: Final = "seconds"
-
-ROUNDS_KEPT: Final = 1_000
-"""Of how many rounds, the first ones, each has metrics of its own."""
 
 
 class LoopOperator(Operator):
@@ -240,14 +244,7 @@ class LoopOperator(Operator):
         self.context.metrics.count(MetricKey(node.label, ENGINE, ROUNDS), self._done)
         self.context.count(node.label, CONVERGED if decision == "over" else NOT_CONVERGED)
         if decision == "unmet" and node.strict:
-            raise located(
-                RunError(
-                    f"the loop was over after {counted(self._done, 'round')}, and its condition was not met: give it "
-                    "more rounds or another condition, or leave out strict=True to take what the last round gave"
-                ),
-                node.label,
-                node.where,
-            )
+            raise not_met(node, self._done)
         left = self._begin() if self._variables is None else self._variables
         for store, output in zip(left, node.outputs, strict=False):
             self.context.count(node.label, "elements_out", store.elements)

@@ -12,9 +12,9 @@ from tidegate.runners.engine.grouping.operator import TableOperator
 from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.plan import Edge, Loop, Plan, Step, with_round
+from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.portable.model import CombinePerKey, ParDo
+from tidegate.sdk.portable.model import CombinePerKey
 
 
 class BodyGraph(Protocol):
@@ -59,7 +59,7 @@ class Rounds:
         kept = {}
         for step in steps:
             share = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(steps))))
-            tables = self._tables(step, inputs, share)
+            tables = group_once(step, inputs, share)
             if tables is not None:
                 kept[step.label] = tables
         self._edges = [
@@ -70,25 +70,13 @@ class Rounds:
         self._read = {edge.collection for edge in self._edges}
         return LoopTables(kept)
 
-    def _tables(self, step: Step, inputs: Mapping[str, Iterable[Block]], context: Context) -> KeptTables | None:
-        assert isinstance(step.tail, CombinePerKey)
-        grouping = Grouping(step.tail, "whole", context, step.outputs[0])
-        operator = TableOperator((), grouping, sides=None)
-        for collection in step.kept:
-            for block in inputs[collection]:
-                for _ in operator.process(block, collection):
-                    pass
-        for _ in operator.finish_bundle():
-            pass
-        return kept_tables(grouping)
-
     def graph(self, number: int, context: Context, receivers: Receivers) -> BodyGraph:
         """The graph of round `number`, which emits what leaves the body to `receivers`."""
         outlets: dict[str, list[Callable[[Block], None]]] = {}
         for result, parts in self.loop.results.items():
             for part in parts:  # several, or one several times, if the result is that of a Flatten
                 outlets.setdefault(part, []).extend(receivers.get(result, ()))
-        steps = [_in_round(step, number) for step in self._steps]
+        steps = [step_in_round(step, number) for step in self._steps]
         return self._make_graph(self.loop.plan, steps, self._edges, context, outlets)
 
     def run(self, graph: BodyGraph, elements: Mapping[str, Iterable[Block]]) -> Iterator[None]:
@@ -104,7 +92,15 @@ class Rounds:
         return collection in self._read or any(collection in parts for parts in self.loop.results.values())
 
 
-def _in_round(step: Step, number: int) -> Step:
-    """The step with the number of the round for those of its functions that ask for it."""
-    nodes = tuple(with_round(node, number) if isinstance(node, ParDo) else node for node in step.nodes)
-    return step if nodes == step.nodes else replace(step, nodes=nodes)
+def group_once(step: Step, inputs: Mapping[str, Iterable[Block]], context: Context) -> KeptTables | None:
+    """The tables of those inputs of a step that are the same in all rounds; None if they exceed the memory budget."""
+    assert isinstance(step.tail, CombinePerKey)
+    grouping = Grouping(step.tail, "whole", context, step.outputs[0])
+    operator = TableOperator((), grouping, sides=None)
+    for collection in step.kept:
+        for block in inputs[collection]:
+            for _ in operator.process(block, collection):
+                pass
+    for _ in operator.finish_bundle():
+        pass
+    return kept_tables(grouping)

@@ -13,6 +13,7 @@ from typing import Final
 
 from tidegate.runners.engine.sources.discovery import DISCOVERY_LIMIT
 from tidegate.runners.streaming.checkpoint.recovery import Resume, remaining_splits
+from tidegate.runners.streaming.coordinator.loop_rounds import LoopRounds
 from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
 from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner, SplitAssignment
 from tidegate.runners.streaming.model.job_spec import Job
@@ -67,6 +68,7 @@ class Deployment:
         self._discovering: set[int] = set()
         """The sources whose enumerators are looking for splits."""
         self.regions = RegionSchedule(job.topology, resume.done if resume else frozenset())
+        self.loops = LoopRounds(job.plan)
         if resume is not None:
             self._restore(resume)
 
@@ -138,7 +140,7 @@ class Deployment:
             of_worker = tuple(task for task in tasks if task.index == worker)
             if of_worker:
                 restore = tuple(part for task in of_worker for part in (resume.restore.get(task, ()) if resume else ()))
-                yield worker, Deploy(region, of_worker, restore)
+                yield worker, Deploy(region, of_worker, restore, self.loops.rounds)
         for id in self._sources_of.get(region, ()):
             step = self._sources[id]
             progress = self._progress.get(id, [])

@@ -110,7 +110,7 @@ class JobRun:
     def report_progress(self, now: int) -> None:
         """Report the status of all tasks, and all metrics."""
         self._progress_at = now
-        cells = [*self.ended_tasks.metrics, self.written]
+        cells = [*self.ended_tasks.metrics, self.written, self.deployment.loops.metrics]
         if not self.job.settings.batch:
             cells.append(self.checkpoints.backpressure.metrics(self.checkpoints.commits.backlogs))
         self.out.add(self.workers.progress(cells))

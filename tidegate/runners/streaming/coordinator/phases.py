@@ -11,6 +11,8 @@ from `Recording` on are in `end_phases`.
 
 from __future__ import annotations
 
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.iteration.decision import not_met
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
 from tidegate.runners.streaming.checkpoint.manifest_builder import commits_for
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps
@@ -21,6 +23,7 @@ from tidegate.runners.streaming.coordinator.job_run import JobRun
 from tidegate.runners.streaming.coordinator.phase import Phase
 from tidegate.runners.streaming.coordinator.quiescence import QuiescenceRounds
 from tidegate.runners.streaming.coordinator.restart_strategy import FailJob, Failure, Restart
+from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.protocol.coordinator_io import (
     Begin,
     CoordinatorEvent,
@@ -182,6 +185,7 @@ class Running(AttemptPhase):
                 run.ended_tasks.add(message)
                 if run.regions.end(task) and run.job.settings.batch:
                     run.restarts.progressed()
+                    return self._end_round(run.job.topology.region_of(task), now)
             case Acknowledge():
                 return self._fail_if(run.checkpoints.acknowledge(message, now), now)
             case Decline():
@@ -225,11 +229,29 @@ class Running(AttemptPhase):
     def _deploy(self, region: int, now: int) -> None:
         run = self.run
         run.wrote = True
+        run.deployment.loops.begin(region, now)
         self._send(run.deployment.deploy(region))
         if run.draining:
             run.out.send_all(StopSources(drain=True))
         if run.regions.last_deployed and not run.job.settings.batch:
             run.checkpoints.enable(now)
+
+    def _end_round(self, region: int, now: int) -> Phase:
+        """A region is done: if that completes a round of a loop, decide whether there is another."""
+        run, loops = self.run, self.run.deployment.loops
+        loop = loops.ending_with(region)
+        if loop is None:
+            return self
+        tasks = [task for region in loop.regions for task in run.job.topology.tasks(region)]
+        reports = run.ended_tasks.all
+        decision = loops.end(loop, [reports[task] for task in tasks], now)
+        run.ended_tasks.end_round(tasks)
+        if decision == "again":
+            run.regions.repeat(loop.regions)
+        elif decision == "unmet" and loop.node.strict:
+            error = not_met(loop.node, loops.done(loop))
+            return self.fail(Failure(packed(error), one_line(error), from_user=True), now)
+        return self
 
     def _work_on_batch(self, now: int) -> Phase:
         """When all regions of a bounded job are done, one commit for each sink makes its output visible."""

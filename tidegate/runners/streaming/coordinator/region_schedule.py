@@ -6,7 +6,7 @@ in files until the job is over, so a region that is done stays done even if its 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from tidegate.runners.streaming.model.topology import TaskId, Topology
 
@@ -78,6 +78,12 @@ class RegionSchedule:
         del self._ended[region]
         self._done.add(region)
         return True
+
+    def repeat(self, regions: Iterable[int]) -> None:
+        """Regions that are done run once more, for another round of a loop."""
+        for region in regions:
+            self._done.discard(region)
+            self._first = min(self._first, region)
 
     def reset(self) -> None:
         """All workers are gone: every region that is not done has to run again from its beginning."""

@@ -89,6 +89,8 @@ class EndedTasks:
         self._counted = counted or MetricCells()
         self._now: dict[TaskId, TaskEnded] = {}
         self._before: dict[TaskId, TaskEnded] = {}
+        self._rounds_now, self._rounds_before = MetricCells(), MetricCells()
+        """The metrics of tasks that run again, in another round of a loop."""
 
     def add(self, ended: TaskEnded) -> None:
         """A task has ended."""
@@ -98,6 +100,16 @@ class EndedTasks:
         """All workers are gone. `done`: the tasks that don't run again, whose reports remain."""
         self._before = {task: self.all[task] for task in done if task in self.all}
         self._now = {}
+        self._rounds_before.merge(self._rounds_now)
+        self._rounds_now = MetricCells()
+
+    def end_round(self, tasks: Iterable[TaskId]) -> None:
+        """A round of a loop is over, in which these tasks have ended. Of their reports only the metrics remain."""
+        for task in tasks:
+            for reports, metrics in ((self._now, self._rounds_now), (self._before, self._rounds_before)):
+                ended = reports.pop(task, None)
+                if ended is not None and ended.metrics is not None:
+                    metrics.merge(ended.metrics)
 
     @property
     def all(self) -> dict[TaskId, TaskEnded]:
@@ -107,13 +119,18 @@ class EndedTasks:
     @property
     def metrics(self) -> list[MetricCells]:
         """The metrics of tasks that ended in earlier attempts, which no current worker reports."""
-        return [self._counted, *(ended.metrics for ended in self._before.values() if ended.metrics is not None)]
+        return [
+            self._counted,
+            self._rounds_before,
+            *(ended.metrics for ended in self._before.values() if ended.metrics is not None),
+        ]
 
     @property
     def total_metrics(self) -> MetricCells:
         """All metrics of a job whose every task has ended, including those that no heartbeat has reported yet."""
         metrics = MetricCells()
-        for cells in (self._counted, *(ended.metrics for ended in self.all.values())):
+        before = (self._counted, self._rounds_before, self._rounds_now)
+        for cells in (*before, *(ended.metrics for ended in self.all.values())):
             if cells is not None:
                 metrics.merge(cells)
         return metrics

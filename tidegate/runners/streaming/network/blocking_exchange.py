@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -26,12 +26,12 @@ _LEVEL: Final = 1
 
 
 class SubpartitionWriter:
-    """The sending end of a blocking channel."""
+    """The sending end of a blocking channel. `round`: of the loop in whose body the sender is; 0 for none."""
 
-    def __init__(self, directory: Path, channel: ChannelId, attempt: int) -> None:
+    def __init__(self, directory: Path, channel: ChannelId, attempt: int, round: int = 0) -> None:
         self.channel = channel
-        self._directory = directory
-        self._path = directory / f"{subpartition_file(channel)}.{attempt}"
+        self._final = directory / subpartition_file(channel, round)
+        self._path = directory / f"{self._final.name}.{attempt}"
         self._file: BinaryIO | None = None
 
     def write(self, block: Block) -> None:
@@ -45,11 +45,12 @@ class SubpartitionWriter:
 
     def finish(self) -> None:
         """Complete the file. RunError when the disk is full."""
-        if self._file is None:
-            return
         with self._as_run_error():
+            if self._file is None:
+                self._final.unlink(missing_ok=True)  # an earlier attempt may have had elements for this channel
+                return
             self._file.close()
-            os.replace(self._path, self._directory / subpartition_file(self.channel))
+            os.replace(self._path, self._final)
 
     def abandon(self) -> None:
         """Remove the incomplete file."""
@@ -81,13 +82,20 @@ class SubpartitionTarget:
 
 
 class SubpartitionReader:
-    """The receiving end: the blocks that a finished task has written, then the status that ends the collection."""
+    """The receiving end: the blocks that a finished task has written, then the status that ends the collection.
+
+    `stored`: the channel for which they were written; `rounds`: in which rounds of a loop, 0 for none.
+    """
 
     blocked = False
 
-    def __init__(self, directory: Path, channel: ChannelId) -> None:
+    def __init__(
+        self, directory: Path, channel: ChannelId, stored: ChannelId | None = None, rounds: Sequence[int] = (0,)
+    ) -> None:
         self.id = channel
-        self._frames: Iterator[Block] = _frames(directory / subpartition_file(channel))
+        self._frames: Iterator[Block] = (
+            block for round in rounds for block in _frames(directory / subpartition_file(stored or channel, round))
+        )
         self._ended = False
 
     @property
@@ -107,14 +115,19 @@ class SubpartitionReader:
         self._ended = True
         return CollectionStatus(ended=True)
 
+    def blocks(self) -> Iterator[Block]:
+        """The blocks that are left."""
+        return self._frames
+
     def skip(self) -> None:
         """Skip the blocks: the restored state of the task includes them."""
         self._frames = iter(())
 
 
-def subpartition_file(channel: ChannelId) -> str:
-    """The name of a channel's file; there is no file if nothing was written."""
-    return f"run-{channel.edge}.{channel.source}.{channel.target}"
+def subpartition_file(channel: ChannelId, round: int = 0) -> str:
+    """The name of a channel's file, in a round of a loop or outside loops; there is none if nothing was written."""
+    name = f"run-{channel.edge}.{channel.source}.{channel.target}"
+    return f"{name}-{round}" if round else name
 
 
 def _frames(path: Path) -> Iterator[Block]:

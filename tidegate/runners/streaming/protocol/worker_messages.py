@@ -130,11 +130,13 @@ def watermark_of(tasks: Sequence[TaskStatus]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Run these tasks: all of a region that belong to this worker. `restore`: the states that they start from."""
+    """Run these tasks: all of a region that belong to this worker. `restore`: the states that they start from.
+    `rounds`: how many rounds of each loop, by its label, all tasks have run."""
 
     region: int
     tasks: tuple[TaskId, ...]
     restore: tuple[StoredState, ...] = ()
+    rounds: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,8 @@ class TaskEnded:
     """In batch mode: all the output that its sinks prepared."""
     metrics: MetricCells | None = None
     """In batch mode: its final metrics. A task that has ended does not run again when its worker is lost later."""
+    emitted: tuple[tuple[str, int], ...] = ()
+    """In the body of a loop: how many elements it has emitted of each collection that leaves the body."""
 
 
 @dataclass(frozen=True, slots=True)

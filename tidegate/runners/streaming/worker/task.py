@@ -9,7 +9,7 @@ only between two actions.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from tidegate.runners.streaming.network.channels import InputChannel, OutputChan
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
 from tidegate.runners.streaming.state.backend import StateBackend
+from tidegate.runners.streaming.state.loop_share import LoopShare
 from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.environment import WorkerServices
@@ -55,11 +56,15 @@ class Task:
         *,
         scripted: bool,
         watermark_alignment: WatermarkAlignment | None = None,
+        rounds: Mapping[str, int] | None = None,
+        share: LoopShare | None = None,
     ) -> None:
         self.id = id
         self.ended = False
+        if share is not None:
+            context = share.context_of_round(job, id, services.directory(), context)
         self._env = env = TaskEnvironment(
-            job, id, attempt, services, context, TimeAccounting(last=services.seconds()), scripted=scripted
+            job, id, attempt, services, context, TimeAccounting(last=services.seconds()), scripted, rounds or {}, share
         )
         self.inputs = TaskInputs(env, inputs)
         self.outputs = TaskOutputs(env, outputs)
@@ -105,7 +110,9 @@ class Task:
                 self._restore(state)
             for collection in self.inputs.unfed:
                 self.graph.update(collection, CollectionStatus(ended=True))
-        self.outputs.forward_statuses(self.graph)
+            self.outputs.forward_statuses(self.graph)
+            if not self.inputs.channels:  # nothing will come that could end it
+                self._finish_if_ended()
 
     def _restore(self, restore: TaskRestore) -> None:
         state, services = restore.state, self._env.services
@@ -331,7 +338,8 @@ class Task:
         prepared: tuple[Prepared, ...] = ()
         if self._env.settings.batch:
             prepared = self.outputs.prepare_all()
-        self._env.services.report(TaskEnded(self.id, prepared, self.metrics()))
+        self._env.count_round(self.metrics())
+        self._env.services.report(TaskEnded(self.id, prepared, self.metrics(), self.outputs.emitted))
 
 
 _MAX_STEP: Final = 0.05

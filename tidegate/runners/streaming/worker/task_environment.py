@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
+from tidegate.runners.engine.iteration.decision import ROUNDS_KEPT
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.state.loop_share import LoopShare
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
+from tidegate.sdk.metrics import MetricCells, in_round
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """`scripted`: the job has a test stream, whose events alone advance processing time."""
+    """`scripted`: the job has a test stream, whose events alone advance processing time. `rounds`: how many rounds of
+    each loop are done, by its label. `share`: what outlives the rounds, if the task is in the body of a loop."""
 
     job: Job
     task: TaskId
@@ -24,6 +29,8 @@ class TaskEnvironment:
     context: Context
     times: TimeAccounting
     scripted: bool
+    rounds: Mapping[str, int] = field(default_factory=dict)
+    share: LoopShare | None = None
 
     @property
     def plan(self) -> Plan:
@@ -43,7 +50,42 @@ class TaskEnvironment:
     @property
     def steps(self) -> list[Step]:
         """The steps of the task that are operators: neither sources nor sinks."""
-        return [step for step in self.plan.stage_steps(self.task.stage) if not (step.is_source or step.is_sink)]
+        steps = [step for step in self.plan.stage_steps(self.task.stage) if not (step.is_source or step.is_sink)]
+        return [step_in_round(step, self.round) for step in steps] if self.round else steps
+
+    @property
+    def loop(self) -> Loop | None:
+        """The loop in whose body the task is."""
+        return self.plan.loop_of(self.task.stage)
+
+    @property
+    def round(self) -> int:
+        """The round of that loop; 0 outside loops."""
+        loop = self.loop
+        return 0 if loop is None else self.rounds[loop.node.label] + 1
+
+    def count_round(self, metrics: MetricCells) -> None:
+        """Keep the metrics of a round by its number, too."""
+        loop = self.loop
+        if loop is not None and self.round <= ROUNDS_KEPT:
+            self.context.metrics.merge(in_round(metrics.of_steps(loop.labels), self.round))
+
+    def stored_rounds(self, edge: Edge) -> Sequence[int]:
+        """The rounds whose stored elements the task reads from an edge; 0 for what no loop has written."""
+        source = self.plan.loop_of(self.plan.steps[edge.source].stage)
+        match edge.turn:
+            case "start":
+                return (0,) if self.round == 1 else ()
+            case "back":
+                return (self.round - 1,) if self.round > 1 else ()
+            case "last":
+                assert source is not None
+                return (self.rounds[source.node.label],)
+            case "all":
+                assert source is not None
+                return range(1, self.rounds[source.node.label] + 1)
+            case _:
+                return (0,) if source is None else (self.round,)
 
     @property
     def timely(self) -> bool:

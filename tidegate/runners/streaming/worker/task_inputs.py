@@ -6,9 +6,11 @@ The watermark of a collection is the minimum over the channels that carry it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
+from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
@@ -31,20 +33,23 @@ class TaskInputs:
         topology = env.job.topology
         for id in topology.channels_into(env.task):
             edge = self._plan.edges[id.edge]
-            channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.services.directory(), id)
+            if not self._reads(env, edge):
+                continue
+            channel = pipelined(id) if edge.pipelined else _reader(env, id, edge)
             self.channels[id] = channel
-            self._statuses.setdefault(edge.collection, {})[id] = CollectionStatus()
+            self._statuses.setdefault(edge.received, {})[id] = CollectionStatus()
             if edge.side is not None and not edge.pipelined:
                 self._stored_sides.append(channel)
         for _, edge in topology.edges_into(env.task.stage):
-            self._statuses.setdefault(edge.collection, {})
+            self._statuses.setdefault(edge.received, {})
         self._minima = {collection: MinWatermark() for collection in self._statuses}
         self._order = list(self.channels.values())
         self._turn = 0
 
     @property
     def unfed(self) -> list[str]:
-        """The collections that no channel carries here: a forward exchange from fewer tasks leaves some tasks out."""
+        """The collections that no channel carries here: a forward exchange from fewer tasks leaves some tasks out, and
+        of what is kept for all rounds of a loop nothing comes again."""
         return [collection for collection, statuses in self._statuses.items() if not statuses]
 
     @property
@@ -81,7 +86,7 @@ class TaskInputs:
 
     def update(self, channel: ChannelId, status: CollectionStatus) -> tuple[str, CollectionStatus]:
         """Record the status of one channel; returns its collection, and the status of that over all its channels."""
-        collection = self._plan.edges[channel.edge].collection
+        collection = self._plan.edges[channel.edge].received
         statuses = self._statuses[collection]
         watermark = max(status.watermark, statuses[channel].watermark)
         statuses[channel] = CollectionStatus(watermark, status.idle, status.ended)
@@ -101,3 +106,14 @@ class TaskInputs:
         for channel in self.channels.values():
             if isinstance(channel, SubpartitionReader):
                 channel.skip()
+
+    def _reads(self, env: TaskEnvironment, edge: Edge) -> bool:
+        """Whether anything comes through an edge: in this round of the loop, if the task is in its body."""
+        if env.share is not None and env.share.keeps(self._plan.steps[edge.target], edge.received):
+            return False
+        return edge.pipelined or bool(env.stored_rounds(edge))
+
+
+def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionReader:
+    stored = None if edge.files is None else replace(id, edge=edge.files)
+    return SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))

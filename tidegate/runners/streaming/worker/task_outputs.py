@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.exchange.stream_partitioner import Partitioner, Target
-from tidegate.runners.plan import Step
+from tidegate.runners.plan import Edge, Step
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import SubpartitionTarget, SubpartitionWriter
+from tidegate.runners.streaming.network.blocking_exchange import (
+    SubpartitionTarget,
+    SubpartitionWriter,
+    subpartition_file,
+)
 from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
@@ -35,7 +40,11 @@ class TaskOutputs:
         self._full: set[ChannelId] = set()
         self._subpartitions: list[SubpartitionWriter] = []
         self._partitioners: dict[str, list[Partitioner]] = {}
+        self._emitted: dict[str, int] = {}
+        """How many elements have been emitted of each collection that leaves the body of a loop."""
         for number, edge in env.job.topology.edges_out_of(env.task.stage):
+            if edge.files is not None:
+                continue
             targets: list[Target] = []
             for id in env.job.topology.channels_out_of(env.task, number):
                 if edge.pipelined:
@@ -43,7 +52,7 @@ class TaskOutputs:
                     channel.all_full = self._full
                     targets.append(channel)
                 else:
-                    self._subpartitions.append(SubpartitionWriter(env.services.directory(), id, env.attempt))
+                    self._subpartitions.append(_subpartition(env, id, edge))
                     targets.append(SubpartitionTarget(self._subpartitions[-1]))
             partitioner = Partitioner(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
             self._partitioners.setdefault(edge.collection, []).append(partitioner)
@@ -63,7 +72,21 @@ class TaskOutputs:
                     outlets.setdefault(edge.collection, []).append(self.sinks[edge.target].write)
         for collection, partitioners in self._partitioners.items():
             outlets.setdefault(collection, []).extend(map(self._outlet, partitioners))
+        if (loop := self._env.loop) is not None:
+            results = {part for parts in loop.results.values() for part in parts}
+            for step in plan.stage_steps(self._env.task.stage):
+                for part in results.intersection(out.collection for out in step.tail.outputs):
+                    if step.phase != "parts":
+                        outlets.setdefault(part, []).append(partial(self._count, part))
         return outlets
+
+    @property
+    def emitted(self) -> tuple[tuple[str, int], ...]:
+        """How many elements have been emitted of each collection that leaves the body of a loop."""
+        return tuple(self._emitted.items())
+
+    def _count(self, collection: str, block: Block) -> None:
+        self._emitted[collection] = self._emitted.get(collection, 0) + len(block)
 
     def forward_statuses(self, graph: Graph) -> None:
         """Send the current status of every collection that leaves the task. A batch job forwards only the end."""
@@ -158,6 +181,16 @@ class TaskOutputs:
                 rethrow(located(error, step.label, step.tail.where))
 
         return outlet
+
+
+def _subpartition(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionWriter:
+    """The writer of a blocking channel. It removes what no round of a loop needs any more: a round reads what the one
+    before has left, and may run again."""
+    directory, round = env.services.directory(), env.round
+    unneeded = {"back": round - 2, "last": round - 2, "all": 0}.get(edge.turn or "", round - 1)
+    if unneeded > 0:
+        (directory / subpartition_file(id, unneeded)).unlink(missing_ok=True)
+    return SubpartitionWriter(directory, id, env.attempt, round)
 
 
 def _writer(env: TaskEnvironment, step: Step) -> SinkWriter:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tidegate.runners.engine.errors.attribution import located, rethrow
+from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.engine.time.clock import ManualClock
+from tidegate.runners.plan import Loop
 from tidegate.runners.streaming.checkpoint.committer import Committer
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
@@ -43,6 +44,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToWorker,
     TriggerBarrier,
 )
+from tidegate.runners.streaming.state.loop_share import LoopShare
 from tidegate.runners.streaming.state.restore import restored_state
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
@@ -77,6 +79,10 @@ class Worker:
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._enumerations: dict[int, SplitEnumeration] = {}
         """The enumerations of sources, by their steps."""
+        self._loop: Loop | None = None
+        """The loop whose rounds the worker's tasks run."""
+        self._shares: dict[TaskId, LoopShare] = {}
+        """What its tasks keep from round to round."""
         self._failed = False
         self._last_heartbeat = 0
         self._watermark_alignment = watermark_alignment_of(job, index)
@@ -178,6 +184,7 @@ class Worker:
             else:
                 task.abandon()
         self._order = []
+        self._end_loop()
         for enumeration in self._enumerations.values():
             enumeration.close()
         self._report_progress()
@@ -189,15 +196,28 @@ class Worker:
         if settings.batch:
             self._close_ended()
         built: list[Task] = []
+        loop = self.job.plan.loop_of(message.tasks[0].stage)
+        if loop is not self._loop:
+            self._end_loop()
+            self._loop = loop
         for id in message.tasks:
             if not self._failed:
-                self._guard(id, partial(self._build, id, settings.memory_budget // len(message.tasks), built))
+                self._guard(id, partial(self._build, id, settings.memory_budget // len(message.tasks), message, built))
         self._order = [*reversed(built), *self._order]
         for task in built:
             if not self._failed:
                 self._guard(task.id, partial(self._open, task, message.restore))
 
-    def _build(self, id: TaskId, memory_budget: int, built: list[Task]) -> None:
+    def _end_loop(self) -> None:
+        """Tear down the functions of a loop, and drop all that its tasks have kept."""
+        shares, self._shares = self._shares, {}
+        for id, share in shares.items():
+            if self._failed:
+                quietly(share.life.end)
+            else:
+                self._guard(id, share.life.end)
+
+    def _build(self, id: TaskId, memory_budget: int, message: Deploy, built: list[Task]) -> None:
         settings = self.job.settings
         context = Context(
             memory_budget,
@@ -219,6 +239,8 @@ class Worker:
             self._output,
             scripted=self._scripted,
             watermark_alignment=self._watermark_alignment,
+            rounds=dict(message.rounds),
+            share=None if self._loop is None else self._shares.setdefault(id, LoopShare()),
         )
         built.append(task)
 

@@ -1,0 +1,76 @@
+"""The rounds of loops that all tasks run: how many are done, and whether there is another. Files keep what they leave.
+
+One decision is made for all tasks, from what they have emitted in a whole round. What a round has left outlives the
+workers, so after a failure the round that was running begins again, and none before it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tidegate.runners.engine.iteration.decision import (
+    CONVERGED,
+    FED_BACK,
+    NOT_CONVERGED,
+    ROUNDS,
+    ROUNDS_KEPT,
+    SECONDS,
+    Decision,
+    decide,
+)
+from tidegate.runners.plan import Loop, Plan
+from tidegate.runners.streaming.protocol.worker_messages import TaskEnded
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
+from tidegate.sdk.time import SECOND
+
+
+class LoopRounds:
+    """The loops of a plan whose regions run again for each round."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._loops = [loop for loop in plan.loops if loop.regions]
+        self._done = {loop.node.label: 0 for loop in self._loops}
+        self._began = 0
+        self.metrics = MetricCells()
+        """The metrics of the loops themselves."""
+
+    @property
+    def rounds(self) -> tuple[tuple[str, int], ...]:
+        """How many rounds of each loop are done."""
+        return tuple(self._done.items())
+
+    def done(self, loop: Loop) -> int:
+        """How many rounds of a loop are done."""
+        return self._done[loop.node.label]
+
+    def begin(self, region: int, now: int) -> None:
+        """A region is being deployed."""
+        if any(loop.regions[0] == region for loop in self._loops):
+            self._began = now
+
+    def ending_with(self, region: int) -> Loop | None:
+        """The loop of which a round is over when this region is."""
+        return next((loop for loop in self._loops if loop.regions[-1] == region), None)
+
+    def end(self, loop: Loop, tasks: Iterable[TaskEnded], now: int) -> Decision:
+        """A round is over, in which these tasks have ended; returns whether there is another."""
+        node, label = loop.node, loop.node.label
+        counts = Counter[str]()
+        for task in tasks:
+            counts.update(dict(task.emitted))
+        emitted = {result: sum(counts[part] for part in parts) for result, parts in loop.results.items()}
+        self._done[label] += 1
+        number = self._done[label]
+        fed_back = sum(emitted.get(variable.after, 0) for variable in node.variables)
+        cells = MetricCells()
+        cells.count(MetricKey(label, ENGINE, FED_BACK), fed_back)
+        self.metrics.merge(cells)
+        if number <= ROUNDS_KEPT:
+            cells.gauges[MetricKey(label, ENGINE, SECONDS)] = (now - self._began) / SECOND
+            self.metrics.merge(in_round(cells, number))
+        decision = decide(node, number, emitted)
+        if decision != "again":
+            self.metrics.count(MetricKey(label, ENGINE, ROUNDS), number)
+            self.metrics.count(MetricKey(label, ENGINE, CONVERGED if decision == "over" else NOT_CONVERGED))
+        return decision

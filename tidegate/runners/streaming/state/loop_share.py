@@ -1,0 +1,53 @@
+"""What a task in the body of a loop keeps from round to round; everything else of it begins anew in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+
+from tidegate.runners.engine.iteration.rounds import group_once
+from tidegate.runners.engine.life_cycle import OncePerLoop
+from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Step
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
+from tidegate.sdk.data.block import Block
+
+
+@dataclass(frozen=True, slots=True)
+class LoopShare:
+    """One task's share of a loop: the functions that are set up, and the tables of what is the same in all rounds."""
+
+    life: OncePerLoop = field(default_factory=OncePerLoop)
+    _kept: dict[str, KeptTables | None] = field(default_factory=dict)
+    """The tables by step; None for those that exceed the memory budget."""
+
+    def context_of_round(self, job: Job, task: TaskId, directory: Path, context: Context) -> Context:
+        """The context of the operators of a round. In the first one, this groups what is the same in all rounds."""
+        keeping = [step for step in job.plan.stage_steps(task.stage) if step.kept]
+        for step in keeping:
+            if step.label not in self._kept:
+                inputs = {collection: _blocks(job, task, step, collection, directory) for collection in step.kept}
+                share = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(keeping))))
+                self._kept[step.label] = group_once(step, inputs, share)
+        tables = LoopTables({label: tables for label, tables in self._kept.items() if tables is not None})
+        return replace(context, life=self.life, tables=tables)
+
+    def keeps(self, step: Step, collection: str) -> bool:
+        """Whether a step has the elements of a collection in its tables."""
+        return collection in step.kept and self._kept.get(step.label) is not None
+
+
+def _blocks(job: Job, task: TaskId, step: Step, collection: str, directory: Path) -> Iterator[Block]:
+    """The elements of a collection that are stored for a step of a task."""
+    edges = job.plan.edges
+    channels = [
+        id
+        for id in job.topology.channels_into(task)
+        if (edges[id.edge].target, edges[id.edge].received) == (step.id, collection)
+    ]
+    return chain.from_iterable(SubpartitionReader(directory, id).blocks() for id in channels)
