@@ -1,12 +1,13 @@
 """`make bench-relational`: compares steps of expressions, and queries in SQL, with the same steps of lambdas.
 
-    python benchmarks/relational.py [W1 W2 W3 W5 W7] [--turns 7] [--scale 1.0]
+    python benchmarks/relational.py [W1 W2 W3 W5 W7] [--turns 7] [--scale 1.0] [--spark]
 
 The workloads are those of `run.py` on the direct runner, with records as elements. `lambdas` make records, which are
 NamedTuples, as a program does that other people read; `tuples` are lambdas that make bare tuples. The same steps follow
 both, and write a checksum. The ways take turns in one process, and the best processor time of each counts, so that
 other load matters little. Ratios are to `lambdas`; `unchecked` are the expressions without the tests that each int has
-64 bits, so the difference is what it costs that no number ever wraps around.
+64 bits, so the difference is what it costs that no number ever wraps around. With `--spark`, queries on Spark are
+compared as `relational_spark.py` says.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import data
+import relational_spark
 import workloads
 from data import mixed
 from turns import best_of
@@ -361,8 +363,15 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", metavar="W1 W2 W3 W5 W7")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--spark", action="store_true", help="on Spark: natively, by hand and with workers")
     args = parser.parse_args()
     scale = args.scale
+    if args.spark:
+        tables: dict[str, Callable[[], list[Any]]] = {"numbers": numbers, "events": events}
+        for name, made in (("pairs", data.grouped), ("lefts", data.left), ("rights", data.right)):
+            tables[name] = partial(pairs, made)
+        relational_spark.compare_all(tables, args.workloads or list(relational_spark.QUERIES), args.turns)
+        return
     print(f"Python {sys.version.split()[0]}, load {os.getloadavg()[0]:.1f}, best processor times of {args.turns} turns")
     print("      lambdas, s   tuples   unchecked (target 1.0)   expressions   checks      SQL")
     for name in args.workloads or WORKLOADS:
