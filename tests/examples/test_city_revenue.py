@@ -12,8 +12,22 @@ from tests.support.example_scripts import DATA, load_example
 city_revenue = load_example("city_revenue")
 
 
-@pytest.mark.parametrize(("runner", "expressions"), [("direct", False), ("direct", True), ("streaming", False)])
-def test_revenue_is_added_up_by_city_and_window(runner: str, expressions: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("runner", "expressions"),
+    [
+        ("direct", False),
+        ("direct", True),
+        ("streaming", False),
+        ("streaming", True),
+        pytest.param("spark", False, marks=pytest.mark.xdist_group("spark")),
+        pytest.param("spark", True, marks=pytest.mark.xdist_group("spark")),
+    ],
+)
+def test_revenue_is_added_up_by_city_and_window(
+    runner: str, expressions: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if runner == "spark":
+        request.getfixturevalue("spark_session")
     options = city_revenue.Options(
         shop=str(DATA / "shop"), output=str(tmp_path / "revenue"), runner=runner, expressions=expressions
     )

@@ -193,6 +193,7 @@ class ParDo(NodeBase):
     the engine need not check. `keeps_key`: input and output are pairs with the same key. `calls`: the function is not
     called by the loop over a block, but beside the stream. `stamps_by`: it passes elements on with the value of this
     field as their timestamp, reads no other one, and may fail only if that is NULL.
+    `state_of` describes what the state of a relational step is made of, beside the types of its cells.
     """
 
     fn: UserFn
@@ -210,6 +211,7 @@ class ParDo(NodeBase):
     kind: Literal["par_do"] = "par_do"
     calls: AsyncCalls | None = None
     stamps_by: str | None = None
+    state_of: str = ""
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -131,7 +131,7 @@ class _Lowered:
             if keys:
                 used = self._par_do("Key", used, _made("key", keyed, keys, access, None, None, checked), "map", keys)
             combiner = _sealed(name, AggregateElements(calls, arguments))
-        grouped = self._combine("Combine", used, combiner, keyed=bool(keys), late=late, default=not keys)
+        grouped = self._combine("Combine", used, combiner, keys=_listed(keys), late=late, default=not keys)
         names = tuple(each.name for each in aggregate.columns)
         fn = _made(", ".join((*key_names, *names)), group_row, keys, key_names, outputs, names)
         self._par_do(None, grouped, fn, "map", outputs)
@@ -150,7 +150,7 @@ class _Lowered:
             used = self._par_do("Key", used, _made("key", keyed, per, access), "map", per)
         first = FirstFn(Ordered((*order, *_ties(order, schema)), access, limit))
         name = f"FirstFn({_by(first.ordered.order)}; limit {limit})"
-        found = self._combine("First", used, _sealed(name, first), keyed=bool(per))
+        found = self._combine("First", used, _sealed(name, first), keys=_listed(per))
         if number is None:
             rows = _made("elements", first_elements, bool(per), offset)
         else:
@@ -165,8 +165,8 @@ class _Lowered:
         if whole and constant and join.join in _CAN_LOOK_UP:  # in windows, a side input neither merges nor fires again
             self._product(join)
             return
-        code, both = self._sides(join)
-        grouped = self._combine("Group", both, _sealed("CoGroupFn", CoGroupFn(2)), keyed=True, in_parts=False)
+        code, both, kept = self._sides(join)
+        grouped = self._combine("Group", both, _sealed("CoGroupFn", CoGroupFn(2)), keys=kept, in_parts=False)
         self._par_do(None, grouped, _made(f"{join.join} join", joined_group, code), "flat_map", code.trees)
 
     def _product(self, join: Join) -> None:
@@ -187,7 +187,7 @@ class _Lowered:
         self.nodes.append(node)
 
     def _interval_join(self, join: Join) -> None:
-        code, both = self._sides(join)
+        code, both, kept = self._sides(join)
         assert join.within is not None
         fn = IntervalJoinFn(code, *join.within)
         node = ParDo(
@@ -197,12 +197,13 @@ class _Lowered:
             params=bind(fn.process, (), {}).params,
             states=(LEFTS, RIGHTS),
             timers=(PAST,),
+            state_of=f"; keys {kept}",
             callbacks=(Callback("passed", PAST.name, bind_method(fn.passed).params),),
         )
         self.nodes.append(node)
 
-    def _sides(self, join: Join) -> tuple[JoinCode, str]:
-        """The code of a join, and the collection of the keyed values of both sides."""
+    def _sides(self, join: Join) -> tuple[JoinCode, str, str]:
+        """The code of a join, the collection of the keyed values of both sides, and a description of these."""
         code, read = self._read_columns(join)
         kept = (join.join in ("left", "full", "anti"), join.join in ("right", "full"))
         marked = []
@@ -218,7 +219,7 @@ class _Lowered:
             fn = _made("key and values", keyed, keys, access, values, side, not self._typed(side))
             marked.append(self._par_do(name, used, fn, "map", [*keys, *values]))
         self.nodes.append(Flatten(**self._base("Both", tuple(marked))))
-        return code, self.nodes[-1].output()
+        return code, self.nodes[-1].output(), _kept(join, read)
 
     def _read_columns(self, join: Join) -> tuple[JoinCode, tuple[tuple[Column, ...], ...]]:
         """The code of a join, and for each side the columns that it reads, as the side declares them."""
@@ -277,17 +278,17 @@ class _Lowered:
         used: str,
         fn: UserFn,
         *,
-        keyed: bool,
+        keys: str,
         late: str | None = None,
         default: bool = False,
         in_parts: bool = True,
     ) -> str:
         source = self.pipeline.collection(self.node.inputs[0])
-        key: KeyOf = "first" if keyed else "none"
+        key: KeyOf = "first" if keys else "none"
         node = CombinePerKey(
             **self._base(name, (used,)),
             fn=fn,
-            name=fn.name,
+            name=f"{fn.name}; keys {keys}" if keys else fn.name,
             in_parts=in_parts,
             has_identity=True,
             key=key,
@@ -296,8 +297,8 @@ class _Lowered:
         )
         if late is not None:
             own = self.pipeline.collection(self.node.output(late))
-            gone = f"{node.output()}:{late}" if keyed else own.id
-            if keyed:
+            gone = f"{node.output()}:{late}" if keys else own.id
+            if keys:
                 self.collections.append(replace(own, id=gone))
             node = replace(node, outputs=(*node.outputs, Output(late, gone)))
         self.nodes.append(node)
@@ -342,6 +343,18 @@ def _made(name: str, make: Any, *parts: Any) -> UserFn:
 def _with_types(call: Call) -> str:
     """An aggregate with the types of its arguments: `sum(price double)`."""
     return f"{call.operation}({', '.join(f'{text(each)} {each.type}' for each in call.arguments)})"
+
+
+def _listed(trees: Iterable[Tree]) -> str:
+    """Expressions with their types: `user string, day date`."""
+    return ", ".join(f"{text(each)} {each.type}" for each in trees)
+
+
+def _kept(join: Join, read: Sequence[Iterable[Column]]) -> str:
+    """The keys of a join, and the columns of both sides that its state has."""
+    keys = " & ".join(f"{text(left)} = {text(right)} {left.type}" for left, right in join.keys)
+    left, right = (_listed(columns) or "no columns" for columns in read)
+    return f"{keys}; left {left}; right {right}"
 
 
 def _by(order: Iterable[Order]) -> str:

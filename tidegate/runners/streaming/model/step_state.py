@@ -13,6 +13,8 @@ from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Iterate, Node
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
+_KEYS: Final = re.compile(r"; keys .*?(?P<path> by [a-z_]+)?$", re.DOTALL)
+"""The keys and the columns of a relational step, at the end of the description of its state."""
 _COMBINED: Final = re.compile(r" of (AggregateFn|FirstFn)\(.*\) by ", re.DOTALL)
 """What a relational step combines, within the description of its state."""
 
@@ -42,9 +44,11 @@ def has_checkpointed_state(facts: StepFacts) -> bool:
 def has_same_state(step: StepFacts, saved: StepFacts) -> bool:
     """Return whether a step can read the state that was saved.
 
-    Combiners of relational steps were saved without what they combine, so that any fits which has the name.
+    Combiners of relational steps were saved without their keys, and before that without what they combine, so that any
+    fits which has the name.
     """
-    fitting = (step.state, _COMBINED.sub(r" of \1 by ", step.state))
+    without_keys = _KEYS.sub(r"\g<path>", step.state)
+    fitting = (step.state, without_keys, _COMBINED.sub(r" of \1 by ", without_keys))
     return (step.kind, step.role) == (saved.kind, saved.role) and saved.state in fitting
 
 
@@ -83,7 +87,7 @@ def _state(step: Step) -> str:
         case ParDo() as node if node.stateful:
             cells = ", ".join(f"{spec.name}: {spec.cell}" for spec in sorted(node.states, key=lambda s: s.name))
             timers = ", ".join(f"{spec.name}: {spec.domain}" for spec in sorted(node.timers, key=lambda t: t.name))
-            parts.append(f"cells ({cells})" + (f", timers ({timers})" if timers else ""))
+            parts.append(f"cells ({cells})" + (f", timers ({timers})" if timers else "") + node.state_of)
         case ParDo(calls=AsyncCalls()):
             parts.append("elements with calls in flight")
         case GroupByKey():
