@@ -6,8 +6,8 @@ element exceeds, and live state in RocksDB. `--streaming-workers all` runs every
 `--streaming-memory tiny` every test, with 2 and 3 workers, with next to no memory.
 
 Streams on Spark run in this process here, by the tasks that Spark would run, in batches of one event, with some tasks
-restored after each (`tests/support/spark/micro_batches.py`): with 1 and with 3 tasks, on samples of the tests. A test
-marked `live` doesn't. `--streaming-workers all` runs every other test so.
+restored after each (`tests/support/spark/micro_batches.py`): with 1 and with 3 tasks, on samples of the tests, but not
+those marked `live(micro_batches=False)`. `--streaming-workers all` runs every test so.
 
 On the direct runner, and by workers with next to no memory, functions are inlined from the first element on (`--inline
 always`). Elsewhere the functions of so few elements are called.
@@ -66,7 +66,7 @@ TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_ba
 
 def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("promise", max_examples=config.getoption("promise_examples"))
-    config.addinivalue_line("markers", "live: the test is about live sources, or what a task keeps only in memory")
+    config.addinivalue_line("markers", "live(micro_batches=True): Spark does not refuse the test's pipeline")
     config.addinivalue_line("markers", "refused(runner): the test passes if this runner refuses its pipeline")
 
 
@@ -88,9 +88,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         refusing = [] if hasattr(metafunc.function, "hypothesis") else bounded_only
         refused = [pytest.param(name, marks=pytest.mark.refused(name)) for name in refusing]
         streams = running(name for name in names if name not in BOUNDED_ONLY)
-        if metafunc.definition.get_closest_marker("live") is not None:
+        live = metafunc.definition.get_closest_marker("live")
+        if live is not None:
             refused = []
-        elif "spark" in names:
+        if "spark" in names and (live is None or live.kwargs.get("micro_batches", True)):
             streams += list(MICRO_BATCHES)
         metafunc.parametrize("stream_runner", [*streams, *refused], indirect=True, scope="session")
     if "bounded_only_runner" in metafunc.fixturenames:

@@ -173,7 +173,7 @@ class Counting(tg.AsyncFunction[str, tuple[str, int]]):
         return argument, self.calls
 
 
-@pytest.mark.live
+@pytest.mark.live(micro_batches=False)
 def test_cached_results_expire_with_processing_time(stream_runner: str) -> None:
     pipeline = TestPipeline(stream_runner)
     stream = (

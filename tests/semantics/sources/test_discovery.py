@@ -230,7 +230,7 @@ def test_readers_may_use_asyncio_and_return_columns(runner: str, columns: bool) 
         assert_that(numbers, equal_to(range(50)))
 
 
-@pytest.mark.live
+@pytest.mark.live(micro_batches=False)
 def test_an_unbounded_source_of_asyncio_readers_is_read(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         numbers = pipeline | tg.Read(Counted(50, bounded=False))

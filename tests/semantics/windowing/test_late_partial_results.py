@@ -122,7 +122,7 @@ def test_windows_of_an_element_that_may_be_late_share_no_accumulator(stream_runn
         assert_that(lists, equal_to([[1], [1, 2], [4, 8, 16], [4, 8, 16]]))
 
 
-@pytest.mark.live
+@pytest.mark.live(micro_batches=False)
 def test_elements_of_a_task_that_was_idle_are_late_one_by_one_however_they_are_combined(
     stream_runner: str, tmp_path: Path
 ) -> None:

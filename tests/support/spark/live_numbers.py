@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tidegate as tg
@@ -87,7 +88,12 @@ def build(pipeline: tg.Pipeline, folder: str, count: int) -> None:
     _ = pairs | "track" >> tg.ParDo(Track()) | "tracked" >> tg.io.WriteToText(f"{folder}/tracked")
 
 
-def lines(folder: Any) -> list[str]:
+def lines(folder: Path) -> list[str]:
     """The lines of all files below a folder, sorted, each with the first part of its file's name."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("."))
+    files = (path for path in folder.rglob("*") if path.is_file() and not is_hidden(path.relative_to(folder)))
     return sorted(f"{path.name.split('-')[0]} {line}" for path in files for line in path.read_text().splitlines())
+
+
+def is_hidden(path: Path) -> bool:
+    """Whether a file is hidden, or in a hidden folder, as output is that has not been committed."""
+    return any(part.startswith(".") for part in path.parts)

@@ -10,6 +10,7 @@ import pickle
 import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tidegate.runners.engine.factory import load_operators
@@ -23,8 +24,8 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.levels import assign_levels
-from tidegate.runners.spark.streaming.rows import Row, messages
-from tidegate.runners.spark.streaming.sources import SplitSources
+from tidegate.runners.spark.streaming.rows import OutgoingRows, Row, messages
+from tidegate.runners.spark.streaming.sources import NewSplits, make_sources
 from tidegate.runners.spark.streaming.start import listed_splits
 from tidegate.runners.spark.streaming.state_log import Head, Piece
 from tidegate.runners.spark.streaming.task import StreamTask
@@ -56,11 +57,13 @@ class MemoryStore:
 class ScriptedSources:
     """The sources of a task, one of which may be a test stream, whose events the driver hands out."""
 
-    def __init__(self, driver: Batches, job: StreamJob, steps: list[Step], index: int, clock: Clock) -> None:
+    def __init__(
+        self, driver: Batches, job: StreamJob, level: int, index: int, steps: list[Step], clock: Clock
+    ) -> None:
         self._driver = driver
         scripted = [step for step in steps if isinstance(step.head, portable.TestStream)]
         self._script = scripted[0] if scripted and index == 0 else None
-        self._others = SplitSources(job, [step for step in steps if step not in scripted], index, clock)
+        self._others = make_sources(job, level, index, [step for step in steps if step not in scripted], clock)
 
     def start(self) -> None:
         self._others.start()
@@ -69,9 +72,12 @@ class ScriptedSources:
     def ended(self) -> bool:
         return self._others.ended and (self._script is None or self._driver.script_ended)
 
-    def read(self, graph: Graph, context: Context) -> None:
+    def assign(self, step: int, splits: NewSplits) -> None:
+        self._others.assign(step, splits)
+
+    def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
         if not self._others.ended:
-            self._others.read(graph, context)
+            self._others.read(graph, context, rows)
         event = self._driver.event
         if self._script is None or event is None:
             return
@@ -118,10 +124,7 @@ class Batches:
 
     def _made(self, block_size: int) -> Any:
         def make(job: StreamJob, level: int, index: int) -> StreamTask:
-            def sources(job: StreamJob, steps: list[Step], index: int, clock: Clock) -> ScriptedSources:
-                return ScriptedSources(self, job, steps, index, clock)
-
-            return StreamTask(job, level, index, make_sources=sources, block_size=block_size)
+            return StreamTask(job, level, index, make_sources=partial(ScriptedSources, self), block_size=block_size)
 
         return make
 

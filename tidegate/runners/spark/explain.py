@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.levels import Levels, assign_levels, shuffles
 from tidegate.runners.spark.streaming.levels import assign_levels as stream_levels
+from tidegate.runners.spark.streaming.levels import discovers
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.model import Create, SideInputRef, side_inputs
 
@@ -47,6 +48,9 @@ def explain_stream(plan: Plan, options: SparkOptions) -> str:
     ]
     for level in range(levels.count):
         lines += ["", f"Level {level}, a stateful operator"]
+        if level < levels.sources:
+            found = [step for step in plan.steps if discovers(step)]
+            lines.append(f"  · discovers the splits of {_labels(found)}, in one task")
         for step in levels.steps(plan, level, 0):
             single = " in one task" if step.stage in levels.single else ""
             lines.append(f"  [{step.id}] {' + '.join(node.label for node in step.nodes)}{_phase(step)}{single}")

@@ -70,7 +70,7 @@ def check_source(
       been read, such as a file that was deleted. Both are called at most once, at the end.
     - `endless`: the source has more elements than the expected ones.
     - `runners`: the names of runners on which whole pipelines read the source, such as `["direct", "streaming"]`. A
-      runner that can't run it, as Spark can't run an unbounded source, is left out.
+      runner on which a check does not run, as those of unbounded sources don't on Spark, is left out.
     - `desired` and `limits`: with how many splits, and how many elements at a time, the source is read.
     - `max_positions`: at how many positions of each split a reader resumes; `max_state_bytes`: how large an
       enumerator's state may be.

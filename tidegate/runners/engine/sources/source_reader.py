@@ -46,7 +46,8 @@ class _AssignedSplit:
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """How far a source has been read: its status, the open splits, those that are not open yet, whose turn it is, the
-    greatest watermark of a split that has ended, and whether any elements have been read."""
+    greatest watermark of a split that has ended, and whether any elements have been read. `more`: further splits may be
+    assigned; `backlog`: some of these may hold back the watermark already."""
 
     status: CollectionStatus
     open_splits: tuple[tuple[Split, bool, ReaderProgress], ...]
@@ -54,6 +55,8 @@ class SourceProgress:
     turn: int
     ended_watermark: int
     has_read: bool
+    more: bool
+    backlog: bool
 
 
 class SourceReader:
@@ -209,7 +212,7 @@ class SourceReader:
         return positions + [(assigned.split.id, assigned.position) for assigned in (*self._unopened, *self._queue)]
 
     def progress(self) -> SourceProgress:
-        """What `continue_from` restores; for a reader whose splits were all assigned at once."""
+        """What `continue_from` restores."""
         return SourceProgress(
             self.status,
             tuple((entry.reader.split, entry.late, entry.reader.progress()) for entry in self._open_splits),
@@ -217,11 +220,13 @@ class SourceReader:
             self._turn,
             self._ended_watermark,
             self._has_read,
+            self._more,
+            self._backlog,
         )
 
     def continue_from(self, progress: SourceProgress) -> None:
         """Go on exactly where `progress` was taken, instead of `assign`: no watermark or idleness starts anew."""
-        self._more = self._backlog = False
+        self._more, self._backlog = progress.more, progress.backlog
         self.status, self._turn = progress.status, progress.turn
         self._ended_watermark, self._has_read = progress.ended_watermark, progress.has_read
         for split, late, reader_progress in progress.open_splits:

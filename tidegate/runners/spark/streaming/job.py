@@ -22,7 +22,8 @@ MAX_PARALLELISM = 128
 class StreamJob:
     """A plan, divided into levels of `tasks` tasks each.
 
-    `run`: the name of the run, under which sinks write. `splits`: those of each source step, pickled. `batch_elements`:
+    `run`: the name of the run, under which sinks write. `splits`: those of each source step, pickled; a step that
+    has none here discovers them while it is read. `batch_elements`:
     how many elements a task reads from a source in a batch, at most. `memory_budget` (bytes) is per task; None: an
     equal part of the worker's memory. `secrets` has the values that the author's code refers to by name. `keys`: the
     Spark key of each task. `query`: the name of one start of the Spark query.

@@ -12,6 +12,8 @@ stream, runs in the first of them only.
 >>> levels = assign_levels(plan(p.sealed(), Traits(parallel=True, streaming=True)))
 >>> levels.count, levels.of_step
 (2, (0, 0, 1, 1))
+
+If a source discovers splits while it is read, there is a level before the sources, whose first task looks for them.
 """
 
 from __future__ import annotations
@@ -20,15 +22,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tidegate.runners.plan import Edge, Plan, Routing, Step
+from tidegate.sdk.portable.model import Read
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The level of each step (by its number), the number of levels, and the stages that run in a single task."""
+    """The level of each step (by its number), the number of levels, the stages that run in a single task, and the level
+    of the sources."""
 
     of_step: tuple[int, ...]
     count: int
     single: frozenset[int]
+    sources: int
 
     def steps(self, plan: Plan, level: int, index: int) -> list[Step]:
         """The steps that task `index` of a level runs, in order."""
@@ -61,15 +66,21 @@ def routing(edge: Edge) -> Routing:
     return "forward" if edge.exchange is None else edge.exchange.routing
 
 
+def discovers(step: Step) -> bool:
+    """Whether a step reads a source that may discover splits while it is read."""
+    return isinstance(step.head, Read) and step.head.discovers and not step.head.bounded
+
+
 def assign_levels(plan: Plan) -> Levels:
     """Assign each step the lowest possible level."""
     single = frozenset(plan.steps[edge.target].stage for edge in plan.edges if routing(edge) == "gather") | frozenset(
         step.stage for step in plan.steps if step.head.kind == "test_stream"
     )
-    of_step = [0] * len(plan.steps)
+    sources = int(any(discovers(step) for step in plan.steps))
+    of_step = [sources] * len(plan.steps)
     for step in plan.steps:
         for edge in plan.inputs(step.id):
             narrows = step.stage in single and plan.steps[edge.source].stage not in single
             moves = routing(edge) != "forward" or narrows
             of_step[step.id] = max(of_step[step.id], of_step[edge.source] + moves)
-    return Levels(tuple(of_step), max(of_step, default=-1) + 1, single)
+    return Levels(tuple(of_step), max(of_step, default=-1) + 1, single, sources)

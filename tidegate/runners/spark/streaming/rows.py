@@ -1,4 +1,4 @@
-"""Rows: what crosses levels in a micro-batch. Blocks, watermarks, the tick that starts a task, reports to the driver.
+"""Rows: what crosses levels in a micro-batch. Blocks, watermarks, new splits, the tick that starts a task, reports.
 
 A row goes to one task (`target`). Those of one producer (`src`) are handled in the order in which it sent them (`seq`).
 Data too long for one row is split; `left` counts the pieces that follow.
@@ -21,6 +21,7 @@ TICK: Final = 0
 BLOCKS: Final = 1
 STATUS: Final = 2
 REPORT: Final = 3
+SPLITS: Final = 4
 
 MAX_BYTES: Final = 4 << 20
 """The longest row."""
@@ -30,7 +31,7 @@ SCHEMA: Final = "target int, kind int, edge int, src int, seq int, left int, dat
 
 
 class Row(NamedTuple):
-    """`edge` is the number of an edge of the plan, for blocks and watermarks."""
+    """`edge` is the number of an edge of the plan, for blocks and watermarks; of a source step, for its splits."""
 
     target: int
     kind: int

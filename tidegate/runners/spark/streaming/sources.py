@@ -1,22 +1,38 @@
-"""Reading in a task of the first level: the sources' own splits, positions and watermarks, some elements a batch."""
+"""Reading in a task: the sources' own splits, positions and watermarks, some elements a batch; finding new splits."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.errors.attribution import close_all, located
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.sources.discovery import Look, SplitDiscovery, split_discovery
 from tidegate.runners.engine.sources.source_reader import SourceProgress, SourceReader
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.job import StreamJob
+from tidegate.runners.spark.streaming.rows import SPLITS, OutgoingRows
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import BLOCK_SIZE
 from tidegate.sdk.errors import UnsupportedError
+from tidegate.sdk.time import SECOND
+from tidegate.sdk.user_code.redefined_classes import dumps
+
+
+@dataclass(frozen=True, slots=True)
+class NewSplits:
+    """Splits for a task, pickled, each with whether it was discovered after the backlog. `more`: others may follow;
+    `backlog`: some of these may be of the backlog."""
+
+    splits: tuple[tuple[bytes, bool], ...]
+    more: bool
+    backlog: bool
 
 
 class Sources(Protocol):
@@ -24,8 +40,11 @@ class Sources(Protocol):
 
     @property
     def ended(self) -> bool: ...
-    def read(self, graph: Graph, context: Context) -> None:
-        """Push the elements of one batch into the graph, and then the status of the sources."""
+    def assign(self, step: int, splits: NewSplits) -> None:
+        """Add splits that another task has discovered."""
+
+    def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
+        """Push the elements of one batch into the graph, and then the status of the sources. New splits become rows."""
 
     def start(self) -> None:
         """Begin to read, unless `resume` is called."""
@@ -57,14 +76,26 @@ class SplitSources:
         """Begin to read."""
         for id, step in self._steps.items():
             tasks = self._job.levels.tasks(step, self._job.tasks)
+            if id not in self._job.splits:
+                self._readers[id].assign((), more=True, backlog=True)
+                continue
             splits = [(moved.loads(split), None) for split in self._job.splits[id][self._index :: tasks]]
             self._readers[id].assign(splits, more=False)
+
+    def assign(self, step: int, splits: NewSplits) -> None:
+        loaded = [(moved.loads(data), late) for data, late in splits.splits]
+        self._readers[step].assign(
+            [(split, None) for split, _ in loaded],
+            more=splits.more,
+            backlog=splits.backlog,
+            late=frozenset(split.id for split, late in loaded if late),
+        )
 
     @property
     def ended(self) -> bool:
         return all(reader.status.ended for reader in self._readers.values())
 
-    def read(self, graph: Graph, context: Context) -> None:
+    def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
         for id, reader in self._readers.items():
             step = self._steps[id]
             left = self._job.batch_elements
@@ -91,6 +122,86 @@ class SplitSources:
     def close(self) -> None:
         for reader in self._readers.values():
             reader.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """How far the splits of a source have been discovered: the enumerator's state, whether there may be more of the
+    backlog, whether no split will follow, how many there are, and when (µs) to look again."""
+
+    state: Any = None
+    backlog: bool = True
+    ended: bool = False
+    count: int = 0
+    next_look: int = 0
+
+
+class Discovery:
+    """Looks for the splits of sources in each batch, and sends them to the tasks in turn. It runs in a single task."""
+
+    def __init__(self, job: StreamJob, clock: Clock) -> None:
+        self._job = job
+        self._clock = clock
+        self._known = {step.id: _Known() for step in job.plan.steps if step.is_source and step.id not in job.splits}
+        self._discoveries: dict[int, SplitDiscovery] = {}
+
+    def start(self) -> None:
+        """The first batch looks."""
+
+    def assign(self, step: int, splits: NewSplits) -> None:
+        raise AssertionError("new splits go to the tasks that read")
+
+    @property
+    def ended(self) -> bool:
+        return all(known.ended for known in self._known.values())
+
+    def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
+        for id, known in self._known.items():
+            while not known.ended and known.next_look <= self._clock.monotonic():
+                look = self._opened(id).look()
+                self._send(id, known, look, rows)
+                known = self._known[id] = _Known(
+                    look.state,
+                    known.backlog and look.full,
+                    look.end,
+                    known.count + len(look.splits),
+                    self._clock.monotonic() + int(look.wait * SECOND),
+                )
+                if not look.full:
+                    break
+
+    def progress(self) -> Mapping[int, _Known]:
+        return dict(self._known)
+
+    def resume(self, progress: Mapping[int, _Known]) -> None:
+        self._known = dict(progress)
+
+    def close(self) -> None:
+        close_all(discovery.close for discovery in self._discoveries.values())
+
+    def _opened(self, id: int) -> SplitDiscovery:
+        if id not in self._discoveries:
+            discovery = split_discovery(source_step(self._job.plan.steps[id].head), self._known[id].state)
+            assert discovery is not None
+            self._discoveries[id] = discovery
+        return self._discoveries[id]
+
+    def _send(self, id: int, known: _Known, look: Look, rows: OutgoingRows) -> None:
+        backlog = known.backlog and look.full
+        tasks = self._job.levels.tasks(self._job.plan.steps[id], self._job.tasks)
+        if not look.splits and (backlog, look.end) == (known.backlog, known.ended):
+            return
+        for index in range(tasks):
+            mine = look.splits[(index - known.count) % tasks :: tasks]
+            splits = tuple((pickle.dumps(split, 5), not known.backlog) for split in mine)
+            rows.send(index, SPLITS, id, dumps(NewSplits(splits, not look.end, backlog)))
+
+
+def make_sources(job: StreamJob, level: int, index: int, steps: list[Step], clock: Clock) -> Sources:
+    """The sources of a task of a level; or what discovers splits, in the first task of a level before them."""
+    if level < job.levels.sources and index == 0:
+        return Discovery(job, clock)
+    return SplitSources(job, steps, index, clock)
 
 
 _ASYNC = (

@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.run_warnings import log_warnings
-from tidegate.runners.engine.sources.discovery import split_discovery
+from tidegate.runners.engine.sources.discovery import all_splits, split_discovery
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.plan import Plan
 from tidegate.runners.spark.driver.spark_settings import parallelism
@@ -20,7 +19,7 @@ from tidegate.runners.spark.driver.worker_env import prepare
 from tidegate.runners.spark.plan.failures import translated_errors
 from tidegate.runners.spark.streaming.checkpoint import Checkpoint, HadoopFolder
 from tidegate.runners.spark.streaming.job import StreamJob
-from tidegate.runners.spark.streaming.levels import assign_levels
+from tidegate.runners.spark.streaming.levels import assign_levels, discovers
 from tidegate.runners.spark.streaming.query import StreamQuery
 from tidegate.runners.spark.streaming.result import StreamResult
 from tidegate.sdk.errors import OptionsError, UnsupportedError
@@ -80,17 +79,16 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
 
 
 def listed_splits(plan: Plan, tasks: int) -> Mapping[int, tuple[bytes, ...]]:
-    """The splits of each source step, pickled. UnsupportedError for a source that discovers splits while it is read."""
+    """The splits of each source step, pickled; none for a step that discovers them while it is read."""
     found = {}
     for step in plan.steps:
         if not step.is_source or isinstance(step.head, TestStream):
             continue
         source = source_step(step.head)
-        if (discovery := split_discovery(source)) is not None:
+        if discovers(step) and (discovery := split_discovery(source)) is not None:
             discovery.close()
-            why = "the spark runner does not run sources that discover splits, such as folders that are followed"
-            raise located(UnsupportedError(why), step.label, step.head.where)
-        found[step.id] = tuple(pickle.dumps(split, 5) for split in source.splits(tasks))
+            continue
+        found[step.id] = tuple(pickle.dumps(split, 5) for split in all_splits(source, tasks))
     return found
 
 

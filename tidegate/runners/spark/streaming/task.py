@@ -24,8 +24,8 @@ from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.inputs import InputProgress, TaskInputs
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.outputs import TaskOutputs
-from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, Row, checksum, messages, task_index
-from tidegate.runners.spark.streaming.sources import Sources, SplitSources
+from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, SPLITS, Row, checksum, messages, task_index
+from tidegate.runners.spark.streaming.sources import Sources, make_sources
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import BLOCK_SIZE
 from tidegate.sdk.data.coders import decode_columns
@@ -33,7 +33,7 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.user_code.redefined_classes import dumps
 
-MakeSources: TypeAlias = Callable[[StreamJob, list[Step], int, Clock], Sources]
+MakeSources: TypeAlias = Callable[[StreamJob, int, int, list[Step], Clock], Sources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class StreamTask:
         level: int,
         index: int,
         *,
-        make_sources: MakeSources = SplitSources,
+        make_sources: MakeSources = make_sources,
         block_size: int = BLOCK_SIZE,
     ) -> None:
         self._job = job
@@ -104,7 +104,7 @@ class StreamTask:
         with collecting(self._context.metrics):
             self._inputs = TaskInputs(job, index, steps)
             self._outputs = TaskOutputs(job, level, index, steps)
-            self._sources = make_sources(job, sources, index, self._clock)
+            self._sources = make_sources(job, level, index, sources, self._clock)
             self._graph = Graph(job.plan, inner, edges, self._context, self._outputs.outlets())
 
     def open(self, states: dict[str, Any] | None = None, progress: TaskProgress | None = None) -> None:
@@ -129,7 +129,7 @@ class StreamTask:
         self._clock.reach(now)
         mine, passing, received = [], [], 0
         for row in rows:
-            if row.kind != REPORT and self._inputs.receives(row.edge):
+            if self._receives(row):
                 mine.append(row)
                 received += checksum(row)
             else:
@@ -147,14 +147,22 @@ class StreamTask:
         out.send(self._index, REPORT, 0, dumps(report))
         return [*passing, *out.rows]
 
+    def _receives(self, row: Row) -> bool:
+        """Whether a row is for this task; others pass through to a later level."""
+        if row.kind == SPLITS:
+            return self._level == self._job.levels.sources
+        return row.kind != REPORT and self._inputs.receives(row.edge)
+
     def _handle(self, rows: list[Row], now: int) -> None:
         graph, edges = self._graph, self._job.plan.edges
         graph.tick(now)
         self._outputs.forward_statuses(graph)
+        for row, data in messages([row for row in rows if row.kind == SPLITS]):
+            self._sources.assign(row.edge, moved.loads(data))
         if not self._sources.ended:
-            self._sources.read(graph, self._context)
+            self._sources.read(graph, self._context, self._outputs.rows)
             self._outputs.forward_statuses(graph)
-        for row, data in messages(rows):
+        for row, data in messages([row for row in rows if row.kind != SPLITS]):
             edge = edges[row.edge]
             if row.kind != BLOCKS:
                 graph.update(*self._inputs.update(row.edge, task_index(row.src), moved.loads(data)))

@@ -1,0 +1,61 @@
+"""What unbounded pipelines on Spark can't have is refused by name, and `explain` shows their levels; without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tests.support.spark.live_numbers import LiveNumbers, keyed
+from tidegate.runners.spark.runner import SparkRunner
+from tidegate.sdk.errors import UnsupportedError
+
+
+@pytest.mark.parametrize(
+    ("read", "why"),
+    [
+        (lambda p: p | "read" >> tg.io.ReadFromSocket("localhost", 7), "sources that can't be read a second time"),
+        (lambda p: p | "read" >> tg.Read(LiveNumbers(9), rate_limit=5), "with a rate limit"),
+    ],
+    ids=["socket", "rate limit"],
+)
+def test_a_source_that_cannot_be_read_in_batches_is_refused(read: Callable[[tg.Pipeline], Any], why: str) -> None:
+    pipeline = tg.Pipeline(SparkRunner())
+    _ = read(pipeline) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match=f"(?s)the spark runner does not run .*{why}.*in step 'read"):
+        pipeline.run()
+
+
+def test_spark_tables_in_a_stream_are_refused() -> None:
+    pipeline = tg.Pipeline(SparkRunner())
+    table = pipeline | "table" >> tg.io.ReadFromSpark("sales") | "to int" >> tg.Map(int)
+    _ = (table, pipeline | tg.Read(LiveNumbers(9))) | tg.Flatten() | tg.Map(print)
+    with pytest.raises(UnsupportedError, match=r"(?s)DataFrames and RDDs in unbounded pipelines.*in step 'table'"):
+        pipeline.run()
+
+
+def test_explain_shows_the_levels_of_a_stream(tmp_path: Path) -> None:
+    pipeline = tg.Pipeline(options=["--runner", "spark", "--spark_partitions", "3"])
+    followed = pipeline | "follow" >> tg.io.ReadFromText(str(tmp_path / "*.txt"), follow=True) | tg.Map(int)
+    numbers = pipeline | "numbers" >> tg.Read(LiveNumbers(9))
+    sums = (
+        (followed, numbers)
+        | tg.Flatten()
+        | tg.Map(keyed)
+        | tg.WindowInto(tg.FixedWindows(10))
+        | "sum" >> tg.CombinePerKey(sum)
+    )
+    _ = sums | "print" >> tg.Map(print)
+    runner = SparkRunner()
+    text = runner.explain(runner.plan(pipeline.sealed(), pipeline.options), pipeline.options)
+    lines = text.splitlines()
+    assert lines[0] == (
+        "On Spark, a stream in batches: 3 levels of 3 partitions (--spark_partitions), a batch every 1s"
+    )
+    levels = [line for line in lines if not line.startswith("  [")]
+    assert "  · discovers the splits of 'follow/Read', in one task" in levels
+    assert lines[-1].endswith("] print")
+    assert [line for line in lines if line.startswith("Level")] == [f"Level {n}, a stateful operator" for n in range(3)]
