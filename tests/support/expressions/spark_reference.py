@@ -186,14 +186,19 @@ class SparkRows:
                 return "DATETIME_OVERFLOW" if self.session.sql(query).collect()[0][0] else ""
             self.session.sql(f"SELECT {text} FROM expression_rows WHERE row = {row}").collect()
         except PySparkException as error:
-            found = next((name for name in CONDITIONS if f"[{name}" in str(error)), None)
-            if found is not None:
-                return CONDITIONS[found]
-            own = expression_error(str(error))
-            if own is None:
-                raise
-            return own.condition
+            return condition_of(error)
         return ""
+
+
+def condition_of(error: Exception) -> str:
+    """The condition of an error of Spark's, under the name that it has in Tidegate; another error is raised again."""
+    found = next((name for name in CONDITIONS if f"[{name}" in str(error)), None)
+    if found is not None:
+        return CONDITIONS[found]
+    own = expression_error(str(error))
+    if own is None:
+        raise error
+    return own.condition
 
 
 CONDITIONS: Final = {
