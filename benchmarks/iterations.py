@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("flags", nargs="*", help="further flags of the pipelines, after --")
     asked = parser.parse_args()
-    options = ["--runner", asked.runner, "--checks", "off", *asked.flags]
+    options = ["--runner", asked.runner, *(["--checks", "off"] if asked.runner == "direct" else []), *asked.flags]
     print(f"{asked.runner}, scale {asked.scale:g}, load {os.getloadavg()[0]:.1f}")
     links = graph(asked.scale)
     times, (by_hand, by_loop) = least(asked.turns, lambda: ranks_by_hand(links), lambda: ranks_by_loop(links, options))

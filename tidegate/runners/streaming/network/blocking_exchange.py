@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -114,6 +114,10 @@ class SubpartitionReader:
             return block
         self._ended = True
         return CollectionStatus(ended=True)
+
+    def pass_through(self, function: Callable[[Iterator[Block]], Iterator[Block]]) -> None:
+        """Have a function return the blocks that are taken, from those that are stored."""
+        self._frames = function(self._frames)
 
     def blocks(self) -> Iterator[Block]:
         """The blocks that are left."""

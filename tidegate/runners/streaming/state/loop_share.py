@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 from tidegate.runners.engine.iteration.rounds import group_once
 from tidegate.runners.engine.life_cycle import OncePerLoop
 from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
+from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.sdk.data.block import Block
 
 
 @dataclass(frozen=True, slots=True)
 class LoopShare:
-    """One task's share of a loop: the functions that are set up, and the tables of what is the same in all rounds."""
+    """One task's share of a loop: the functions that are set up, and the tables and blocks of what is the same in all
+    rounds."""
 
     life: OncePerLoop = field(default_factory=OncePerLoop)
     _kept: dict[str, KeptTables | None] = field(default_factory=dict)
     """The tables by step; None for those that exceed the memory budget."""
+    _blocks: dict[ChannelId, list[Block]] = field(default_factory=dict)
+    """The blocks of channels, as far as they fit in the memory budget."""
 
     def context_of_round(self, job: Job, task: TaskId, directory: Path, context: Context) -> Context:
         """The context of the operators of a round. In the first one, this groups what is the same in all rounds."""
@@ -40,6 +44,25 @@ class LoopShare:
     def keeps(self, step: Step, collection: str) -> bool:
         """Whether a step has the elements of a collection in its tables."""
         return collection in step.kept and self._kept.get(step.label) is not None
+
+    def kept_blocks(self, channel: ChannelId, stored: Iterator[Block], budget: int) -> Iterator[Block]:
+        """The blocks of a channel that are the same in all rounds. They are read once, unless they exceed a budget
+        (bytes)."""
+        known = self._blocks.get(channel)
+        return self._keeping(channel, stored, budget) if known is None else iter(known)
+
+    def _keeping(self, channel: ChannelId, stored: Iterator[Block], budget: int) -> Iterator[Block]:
+        kept: list[Block] = []
+        size = 0
+        for block in stored:
+            if size <= budget:
+                size += len(block) * (16 + mean_size(islice(block.values, SAMPLE)))
+                kept.append(block)
+            else:
+                kept.clear()
+            yield block
+        if size <= budget:
+            self._blocks[channel] = kept
 
 
 def _blocks(job: Job, task: TaskId, step: Step, collection: str, directory: Path) -> Iterator[Block]:

@@ -70,6 +70,10 @@ class TaskEnvironment:
         if loop is not None and self.round <= ROUNDS_KEPT:
             self.context.metrics.merge(in_round(metrics.of_steps(loop.labels), self.round))
 
+    def is_constant(self, edge: Edge) -> bool:
+        """Whether all rounds of the loop read the same elements from an edge into its body."""
+        return edge.turn is None and self.plan.loop_of(self.plan.steps[edge.source].stage) is not self.loop
+
     def stored_rounds(self, edge: Edge) -> Sequence[int]:
         """The rounds whose stored elements the task reads from an edge; 0 for what no loop has written."""
         source = self.plan.loop_of(self.plan.steps[edge.source].stage)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
@@ -116,4 +117,9 @@ class TaskInputs:
 
 def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionReader:
     stored = None if edge.files is None else replace(id, edge=edge.files)
-    return SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))
+    reader = SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))
+    if env.share is not None and env.is_constant(edge):
+        channels = sum(env.is_constant(env.plan.edges[each.edge]) for each in env.job.topology.channels_into(env.task))
+        budget = env.context.memory_budget // (4 * channels)
+        reader.pass_through(partial(env.share.kept_blocks, id, budget=budget))
+    return reader
