@@ -58,6 +58,14 @@ def test_a_script_inserts_into_a_table_and_prints_its_queries(folder: Path) -> N
     assert [(row["item"], row["price"]) for row in written] == [("vase", 8), ("lamp", 5)]
 
 
+def test_a_table_that_no_statement_names_is_warned_of(folder: Path) -> None:
+    tables = "CREATE TABLE a WITH ('path' = 'bids.csv'); CREATE TABLE Spare WITH ('path' = 'bids.csv');"
+    result = sql("-e", f"{tables} SELECT item FROM A")
+    assert result.exit_code == 0, result.output
+    assert "warning: no statement reads the table Spare, or inserts into it" in result.stderr
+    assert "table a," not in result.stderr
+
+
 def test_the_plan_is_explained_without_a_run(folder: Path) -> None:
     result = sql("-e", SCRIPT, "--param", "least=3", "--explain")
     assert "GroupBy item" in result.output

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections import Counter
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -455,6 +456,24 @@ def test_a_failing_run_is_drawn_up_to_its_failure(tmp_path: Path) -> None:
     data = data_of((tmp_path / "out.html").read_text(encoding="utf-8"))
     assert "ZeroDivisionError" in data["error"]
     assert len(data["steps"][0]["arrivals"]) == 20
+
+
+@dataclass(frozen=True)
+class Bid:
+    item: str
+    price: int
+
+
+def test_a_relational_step_is_traced_under_its_own_name_with_what_it_computes() -> None:
+    p = tg.Pipeline()
+    stream = TestStream().add_elements([Bid("a", 1), Bid("a", 5)], timestamp=3).advance_watermark_to_infinity()
+    bids = p | stream.with_output_types(Bid) | tg.WindowInto(tg.FixedWindows(60))
+    most = bids | "most" >> tg.GroupBy("item").agg(price=tg.fn.max("price"))
+    most | tg.Map(str)
+    (step,) = trace(p).steps
+    assert step.label == "most"
+    assert step.facts[0] == ("computes", "Aggregate max(price) as price by item → item string not null, price bigint")
+    assert step.counts["elements"] == 2
 
 
 def test_no_page_is_written_for_a_refused_pipeline(tmp_path: Path) -> None:

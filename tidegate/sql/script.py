@@ -53,6 +53,7 @@ class Script:
     written: list[str] = field(default_factory=list)
     used_params: set[str] = field(default_factory=set)
     _created: set[str] = field(default_factory=set)
+    _named: set[str] = field(default_factory=set)
     _read: dict[str, PCollection[Any]] = field(default_factory=dict)
     _read_paths: set[str] = field(default_factory=set)
 
@@ -62,6 +63,10 @@ class Script:
             self._add(text)
         except SqlError as error:  # its place is one of the text, not of a Python file
             raise SqlError(str(error).partition("\n  in step ")[0]) from None
+
+    def unread(self) -> list[str]:
+        """The tables that no statement names, as after a slip in FROM 'sales.csv' for FROM sales."""
+        return [name for name in self.definitions if name not in self._named]
 
     def _add(self, text: str) -> None:
         for statement in statements_of(text):
@@ -97,6 +102,7 @@ class Script:
             known = ", ".join(self.definitions) or "none"
             message = f"INSERT INTO {statement.table}: there is no CREATE TABLE of it; there are {known}"
             raise source.refusal(message, statement.query.tree)
+        self._named.add(definition.name)
         name = f"Insert into {statement.table}"
         rows = self._rows(statement.query, f"{name}: query")
         reason = why_not_inserted(definition, rows.schema.fields if rows.schema is not None else ())
@@ -121,6 +127,7 @@ class Script:
         for name in dict.fromkeys(names):
             definition = self._definition(name)
             own = name if definition is None else definition.name
+            self._named.add(own)
             path = own if definition is None else definition.options["path"]
             if path.rstrip("/") in [each.rstrip("/") for each in self.written]:
                 message = f"the script inserts into {path}, too, in the same run: read it in a script of its own"

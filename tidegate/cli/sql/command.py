@@ -84,6 +84,8 @@ def execute(text: str, params: dict[str, Any], flags: Sequence[str], explaining:
         unused = [name for name in params if name not in made[0].used_params]
         if unused:
             raise SqlError(f"the statements have no parameter :{unused[0]}")
+        for name in made[0].unread():
+            click.echo(f"warning: no statement reads the table {name}, or inserts into it", err=True)
         return pipeline
 
     found = Built("sql", PipelineOptions, "", build)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.plan import RELATION, Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.drawing.graph import describe
@@ -40,6 +40,7 @@ class Watcher(Operator):
         assert isinstance(node, (GroupByKey, CombinePerKey, ParDo))
         self._inner = operator
         self._node = node
+        self._label, self._computes = _of_relation(plan, node.label, node.composite)
         self._input = plan.pipeline.collection(node.inputs[0])
         self._context = context
         self._clock = clock
@@ -317,9 +318,9 @@ class Watcher(Operator):
             "advance of the watermark": self._advances.every,
         }
         return Traced(
-            label=self._node.label,
+            label=self._label,
             where=str(self._node.where),
-            facts=tuple(_facts(self._node, self._strategy)),
+            facts=(*self._computes, *_facts(self._node, self._strategy)),
             bounded=self._input.bounded,
             merging=self._tracker.merges,
             keys=tuple(key.text for key in self._tracker.keys.values()),
@@ -330,6 +331,14 @@ class Watcher(Operator):
             counts={**self._counts, "keys": self._tracker.key_count},
             every={name: n for name, n in every.items() if n > 1},
         )
+
+
+def _of_relation(plan: Plan, label: str, composite: str) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The label that the author knows: of a part of a relational step, that of the step, with what it computes."""
+    for decision in plan.decisions:
+        if decision.choice == RELATION and decision.step in (label, composite):
+            return decision.step, (("computes", decision.reason),)
+    return label, ()
 
 
 def _window(opened: TrackedWindow, numbers: dict[TrackedWindow, int]) -> Window:
