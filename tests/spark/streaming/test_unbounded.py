@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidegate as tg
-from tests.support.spark.live_numbers import LiveNumbers, build, lines
-from tidegate.sdk.errors import UserCodeError
+from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines
+from tidegate.sdk.errors import OptionsError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 
 STREAM = ["--runner", "spark", "--spark_partitions", "2", "--spark_trigger_interval", "100ms"]
 
 
-def test_a_stream_writes_what_it_writes_on_the_direct_runner(spark_session: Any, tmp_path: Path) -> None:
-    """Windows, state and timers, in batches that begin within a window."""
-    results, counts = [], []
-    for flags in (["--runner", "direct"], [*STREAM, "--spark_batch_elements", "110"]):
-        folder = tmp_path / flags[1]
-        pipeline = tg.Pipeline(options=flags)
-        build(pipeline, str(folder), 400)
-        result = pipeline.run()
-        assert result.wait_until_finish() is PipelineState.DONE
-        results.append(lines(folder))
-        counts.append({m.key.step: m.value for m in result.metrics().query("elements_out", namespace="tidegate")})
-        assert not [path for path in folder.rglob(".*") if path.is_file()]
-    assert results[0] == results[1]
-    assert counts[0] == counts[1]
+def test_a_cancelled_stream_goes_on_from_its_checkpoint_exactly_once(spark_session: Any, tmp_path: Path) -> None:
+    """Windows, state and timers, in batches that begin within a window, write what they write on the direct runner."""
+    checkpoint = ["--spark_checkpoint_dir", str(tmp_path / "checkpoint")]
+    flags = [*STREAM, *checkpoint, "--spark_batch_elements", "60"]
+    direct = tg.Pipeline(options=["--runner", "direct"])
+    build(direct, str(tmp_path / "direct"), 400)
+    direct.run().wait_until_finish()
+    complete = lines(tmp_path / "direct")
+
+    first = tg.Pipeline(options=flags)
+    build(first, str(tmp_path / "out"), 400)
+    result = first.run()
+    while not lines(tmp_path / "out"):
+        assert result.wait_until_finish(0.1) is PipelineState.RUNNING
+    assert result.cancel() is PipelineState.CANCELLED
+    part = lines(tmp_path / "out")
+    assert 0 < len(part) < len(complete)
+    assert not Counter(part) - Counter(complete)
+
+    other = tg.Pipeline(options=flags)
+    _ = other | tg.Read(LiveNumbers(9)) | tg.Map(print)
+    with pytest.raises(OptionsError, match="belongs to another pipeline"):
+        other.run()
+    rescaled = tg.Pipeline(options=[*flags, "--spark_partitions", "3"])
+    build(rescaled, str(tmp_path / "out"), 400)
+    with pytest.raises(OptionsError, match="run with --spark_partitions 2"):
+        rescaled.run()
+
+    again = tg.Pipeline(options=flags)
+    build(again, str(tmp_path / "out"), 400)
+    assert again.run().wait_until_finish() is PipelineState.DONE
+    assert lines(tmp_path / "out") == complete
+    assert not [path for path in (tmp_path / "out").rglob("*") if is_hidden(path.relative_to(tmp_path))]
 
 
 def fails_at_7(number: int) -> float:

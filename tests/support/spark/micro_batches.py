@@ -172,12 +172,14 @@ class Batches:
 
 
 class MicroBatches(Runner):
-    """The runner of these tests. `restores`: how often a task is restored between two batches."""
+    """The runner of these tests. `restores`: how often a task is restored between two batches, of which each reads at
+    most `elements` of a source in a task."""
 
     name = "micro_batches"
 
-    def __init__(self, tasks: int, restores: float = 0.3, seed: int = 1) -> None:
+    def __init__(self, tasks: int, restores: float = 0.3, seed: int = 1, elements: int = 10_000) -> None:
         self.tasks = tasks
+        self.elements = elements
         self.restores = restores
         self.seed = seed
 
@@ -197,7 +199,7 @@ class MicroBatches(Runner):
             self.tasks,
             "run",
             listed_splits(planned, self.tasks),
-            batch_elements=10_000,
+            batch_elements=self.elements,
             runtime_types=options.type_check == "runtime",
             max_end_timers=options.max_end_timers,
             inline=options.inline,
