@@ -9,11 +9,12 @@ that a changed query resumes at the same place.
 from __future__ import annotations
 
 import gc
+import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidegate.io.compression import Compression
 from tidegate.io.file_source.format import Chunk, FileFormat, Reading
@@ -23,6 +24,9 @@ from tidegate.io.records.schema import RecordSchema
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
 from tidegate.sdk.data.block import Block
+
+_LONGEST_SEARCH: Final = 0.05
+"""Seconds after which a reader that has found no element that meets the conditions lets its task do other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +90,12 @@ class FileReader(Reader[Any]):
         those of the earlier reader."""
 
     def read(self, limit: int) -> Batch:
+        began = time.monotonic() if self._reading.conditions else 0.0
         while self._given >= len(self._elements):
             if not self._fill():
                 return Batch(Block.of([]), end=True)
-            if self._kept is not None and self._given >= len(self._elements):
-                return Batch(Block.of([]))  # so that the task is not blocked for as long as nothing is kept
+            if self._kept is not None and not self._kept and time.monotonic() - began > _LONGEST_SEARCH:
+                return Batch(Block.of([]))
         first, self._given = self._given, min(self._given + limit, len(self._elements))
         if first == 0 and self._given == len(self._elements):
             return Batch(Block.of(self._elements))
