@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate.runners.engine.iteration.solution import differ
+from tidegate.runners.engine.iteration.solution import Solution, differ
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
 
 
@@ -50,3 +51,27 @@ def test_tables_of_pandas_are_compared_as_pandas_does() -> None:
 def test_an_ambiguous_comparison_asks_for_changed() -> None:
     with pytest.raises(RunError, match="give changed="):
         differ(Holder(np.array([1, 2])), Holder(np.array([1, 3])))
+
+
+def union(values: list[set[int]]) -> set[int]:
+    values[0] |= values[1]
+    return values[0]
+
+
+def test_a_merge_may_change_the_value_before() -> None:
+    solution = Solution(union)
+    start = {1}
+    solution.fill([Block([("a", start), ("b", {3})])])
+    changed = [pair for block in solution.update(Block([("a", {2}), ("b", {3})])) for pair in block.values]
+    assert changed == [("a", {1, 2})]
+    assert [pair for block in solution for pair in block.values] == [("a", {1, 2}), ("b", {3})]
+    assert start == {1}
+
+
+def test_a_value_without_equality_has_not_changed_if_a_merge_returns_it() -> None:
+    class Plain:
+        pass
+
+    solution = Solution(lambda values: values[0])
+    solution.fill([Block([("a", Plain())])])
+    assert list(solution.update(Block([("a", Plain())]))) == []

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import islice
 from typing import Any, Final
 
@@ -67,7 +68,7 @@ class Solution:
         try:
             for key, value in block.values:
                 old = get(key, _NOTHING)
-                new = value if merge is None or old is _NOTHING else merge([old, value])
+                new = value if merge is None or old is _NOTHING else merge([_own(old), value])
                 if old is _NOTHING or changed(old, new):
                     keys.append(key)
                     values.append(new)
@@ -94,6 +95,16 @@ class Solution:
     def restore(self, blocks: list[tuple[Any, ...]]) -> None:
         """Add what `snapshot` returned."""
         self.fill(Block(*columns) for columns in blocks)
+
+
+def _own(value: Any) -> Any:
+    """A value that a merge may change: a copy, or what it returns could not be told from the value before. A value that
+    is equal to itself alone is not copied, since it would differ from its copy."""
+    equality: Any = type(value).__eq__
+    return value if type(value) in _UNCHANGING or equality is object.__eq__ else copy(value)
+
+
+_UNCHANGING: Final = frozenset((bool, int, float, complex, str, bytes, tuple, frozenset, type(None)))
 
 
 def by_window(block: Block) -> Iterator[tuple[Any, Block]]:
