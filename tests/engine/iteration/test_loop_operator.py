@@ -99,6 +99,17 @@ def test_a_loop_that_is_paused_between_rounds_goes_on_from_its_snapshot(tmp_path
     assert emitted(over.on_watermark(MAX_MICROS)) == {}
 
 
+def test_a_loop_that_is_restored_with_fewer_rounds_than_it_has_had_has_no_other(tmp_path: Path) -> None:
+    asked = iter([False, False, True])
+    loop = operator(tmp_path, pauses=lambda: next(asked))
+    feed(loop)
+    _ = emitted(loop.on_watermark(MAX_MICROS))
+    found = growing().loop("loop")
+    fewer = LoopOperator(replace(found, node=replace(found.node, rounds=1)), operator(tmp_path).context, Graph)
+    fewer.restore(loop.snapshot())
+    assert emitted(fewer.on_watermark(MAX_MICROS)) == {"loop": [("a", 21), ("b", 2), ("c", 6)]}
+
+
 @pytest.mark.parametrize("rounds", [0, 1, 2])
 def test_a_graph_that_paused_between_rounds_goes_on_where_it_is_restored(tmp_path: Path, rounds: int) -> None:
     found: dict[str, list[Any]] = {"loop": [], "loop:seen": []}

@@ -38,6 +38,12 @@ def decide(loop: Iterate, done: int, emitted: Mapping[str, int]) -> Decision:
             return "over"
         if loop.until is not None and emitted[loop.until]:
             return "over"
+    return decide_by_number(loop, done)
+
+
+def decide_by_number(loop: Iterate, done: int) -> Decision:
+    """Whether there is a round after the first `done`, of which the last has not met the loop's condition. There may be
+    more of them than the loop has, if it is restored and has had more."""
     if done < loop.rounds:
         return "again"
     return "unmet" if loop.has_condition else "over"

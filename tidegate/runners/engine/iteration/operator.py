@@ -19,6 +19,7 @@ from tidegate.runners.engine.iteration.decision import (
     SECONDS,
     Decision,
     decide,
+    decide_by_number,
     not_met,
 )
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
@@ -117,7 +118,7 @@ class LoopOperator(Operator):
 
     def _run(self) -> Iterator[Emitted]:
         """Run the rounds that are left, and emit the results; or, if asked to, pause before a round."""
-        decision: Decision = decide(self.node, 0, {}) if self._variables is None else "again"
+        decision = decide_by_number(self.node, self._done)
         while decision == "again":
             if self.context.should_pause():
                 self._paused = True
