@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from gc import is_tracked
+from itertools import chain
 from opcode import opmap
 from types import (
     BuiltinFunctionType,
@@ -85,9 +87,13 @@ def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[Co
             yield from _codes_in(_called_by(_attributes(value).values()), shared, seen)
 
 
-def _called_by(*values: Iterable[Any]) -> Iterator[Any]:
+_MANY: Final = 64
+"""More objects than this are searched with as little work for each as possible."""
+
+
+def _called_by(*values: Iterable[Any]) -> list[Any]:
     """The functions among what an object refers to, but no objects, of which there may be very many."""
-    return (each for part in values for each in part if isinstance(each, (FunctionType, MethodType, partial)))
+    return [each for part in values for each in part if isinstance(each, (FunctionType, MethodType, partial))]
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
@@ -99,8 +105,12 @@ def _attributes(value: Any) -> Mapping[str, Any]:
     return attributes if type(attributes) is dict else {}
 
 
-def _codes_in(values: Iterable[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
-    for value in values:
+def _codes_in(values: Collection[Any], shared: Mapping[str, Any], seen: set[int]) -> Iterator[CodeType]:
+    found: Iterable[Any] = values
+    if len(values) > _MANY:
+        # A script's data: the collector of garbage does not track tuples and dicts that refer to no functions.
+        found = chain(set(map(type, values)), filter(is_tracked, values))
+    for value in found:
         if _may_have_code(value, shared):
             yield from _codes(value, shared, seen)
 
