@@ -244,3 +244,10 @@ def test_a_condition_with_an_incomparable_value_is_an_error() -> None:
 def test_wrong_arguments_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(tg.BuildError, match=message):
         selection_of("ReadFromCsv", **{"as_": dict, **options})
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, -0.0])
+def test_both_zeros_are_in_a_list_with_one_of_them(zero: float) -> None:
+    batch = pa.record_batch({"x": [0.0, -0.0, 1.0, None]})
+    assert len(decoded(batch, where=[("x", "in", [zero])])) == 2
+    assert decoded(batch, where=[("x", "not in", [zero])]) == [{"x": 1.0}]

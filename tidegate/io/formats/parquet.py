@@ -206,6 +206,8 @@ class _Skips:
                 least, greatest = statistics.min, statistics.max
             except (ValueError, OverflowError):
                 pass  # nanoseconds, or years, that Python doesn't have
+            if least != least or greatest != greatest:
+                least = greatest = None  # some writers count NaN
         return Statistics(least, greatest, nulls, row_group.num_rows)
 
 

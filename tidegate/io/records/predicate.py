@@ -77,7 +77,10 @@ def mask_of(condition: Condition, column: Any) -> Any:
     op, value = condition.op, condition.value
     try:
         if op in ("in", "not in"):
-            known = pa.array([each for each in value if each is not None], column.type)
+            given = [each for each in value if each is not None]
+            if kind_of(column.type) == "float":
+                given += [-0.0, 0.0] if 0 in given else []  # Arrow tells both zeros apart
+            known = pa.array(given, column.type)
             found = pc.is_in(column, value_set=known)
             if op == "not in":
                 found = pc.and_(pc.invert(found), column.is_valid())
