@@ -13,7 +13,7 @@ from tests.spark.catalyst.conftest import processes_below
 from tests.sql.test_random_queries import A, B
 from tests.support.sql.random_queries import ROWS_A, ROWS_B, Grammar
 from tidegate.runners.spark.runner import SparkRunner
-from tidegate.sdk.errors import OptionsError, UserCodeError
+from tidegate.sdk.errors import OptionsError, RunError, UserCodeError
 
 
 class Sale(NamedTuple):
@@ -41,7 +41,8 @@ def test_random_queries_have_the_answers_of_the_direct_runner(no_workers: None, 
 
 @pytest.fixture
 def sales(spark_session: Any) -> Any:
-    return spark_session.createDataFrame(SALES, "user string, n int")
+    columns = {"user": [each.user for each in SALES], "n": pa.array([each.n for each in SALES], pa.int32())}
+    return spark_session.createDataFrame(pa.table(columns))  # which starts no Python, as a list would
 
 
 def totals(rows: tg.PCollection[Any]) -> list[Any]:
@@ -174,3 +175,73 @@ def test_casts_beyond_the_calendar_and_lone_surrogates_stay_with_workers() -> No
     text = explained(p)
     assert "has a type or an operation that Spark might compute in another way" in text
     assert "lone surrogates" in text
+
+
+class Part(NamedTuple):
+    user: str
+    n: float
+
+
+class Missing(NamedTuple):
+    user: str
+    price: int
+
+
+class Never(NamedTuple):
+    user: str
+    none: str
+
+
+class Named(NamedTuple):
+    user: str
+
+
+def test_tables_by_name_are_native_if_their_fields_are_declared(
+    spark_session: Any, sales: Any, no_workers: None
+) -> None:
+    sales.selectExpr("n", "user", "'x' AS more", "CAST(NULL AS string) AS none").createOrReplaceTempView("native_sales")
+    table = tg.io.ReadFromSpark("native_sales").with_output_types(Part)
+    found = (tg.Pipeline("spark") | table | tg.GroupBy("user").agg(n=tg.fn.sum("n"))).collect()
+    assert sorted(map(tuple, found)) == [("a", 6.0), ("b", 2.0), ("c", 0.0)]
+    missing = tg.Pipeline("spark") | tg.io.ReadFromSpark("native_sales").with_output_types(Missing)
+    with pytest.raises(RunError, match=r"the column 'price' is missing, and its elements are declared to have price"):
+        (missing | tg.GroupBy("user").agg(n=tg.fn.sum("price"))).collect()
+    never = tg.Pipeline("spark") | tg.io.ReadFromSpark("native_sales").with_output_types(Never)
+    with pytest.raises(UserCodeError, match=r"INVALID_COLUMN_VALUE. the column 'none' is NULL, and its type says"):
+        (never | tg.GroupBy("user").agg(n=tg.fn.max("none"))).collect()
+
+
+def test_elements_of_a_declared_type_keep_what_that_does_not_name(sales: Any, spark_session: Any) -> None:
+    sales.createOrReplaceTempView("native_sales")
+    for source in (sales, "native_sales"):
+        rows = tg.Pipeline("spark") | tg.io.ReadFromSpark(source).with_output_types(Named)
+        kept = rows | tg.TopN(1, by=tg.col("user")) | tg.Map(lambda row: row.n)
+        assert kept.collect() == [1]
+
+
+QUERIES_THAT_FAIL_IF_EVALUATED_SOONER = [
+    # a filter that Spark infers for the other side of a join
+    "SELECT s.user FROM (SELECT * FROM s WHERE 10 % n = 0) s JOIN t ON s.n = t.n",
+    # a part that occurs twice behind a condition
+    "SELECT user, MAX(n = 0 OR (10 / n > 3 AND 10 / n < 6)) AS x FROM t GROUP BY user",
+    # a condition on one side, for rows without a partner
+    "SELECT s.user FROM s LEFT JOIN t ON s.user = t.user AND 10 % t.n = 0",
+]
+
+
+def test_nothing_is_evaluated_for_other_rows_than_on_the_direct_runner(sales: Any) -> None:
+    kept = sales.repartition(2).persist()  # of rows that it has at hand, Spark evaluates less
+    try:
+        for query in QUERIES_THAT_FAIL_IF_EVALUATED_SOONER:
+            found = []
+            for s, t in (
+                (tg.Create(SALES[:3]), tg.Create(SALES)),
+                (tg.io.ReadFromSpark(kept.where("n > 0")), tg.io.ReadFromSpark(kept)),
+            ):
+                p = tg.Pipeline("direct" if isinstance(s, tg.Create) else "spark")
+                tables = {name: p | name >> rows for name, rows in (("s", s), ("t", t)) if f" {name} " in f"{query} "}
+                found.append(sorted(map(tuple, (tables | tg.Sql(query)).collect())))
+            assert found[0] == found[1], query
+            assert found[0]
+    finally:
+        kept.unpersist()

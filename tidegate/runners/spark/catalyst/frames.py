@@ -14,15 +14,25 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.spark.catalyst.errors import expression_error
-from tidegate.runners.spark.catalyst.expressions import quoted, spark_type
+from tidegate.runners.spark.catalyst.expressions import literal, quoted, spark_type
 from tidegate.runners.spark.catalyst.relations import Made, made, united
 from tidegate.runners.spark.catalyst.windows import WINDOW, in_windows, is_windowed, stamped, time_of
 from tidegate.runners.spark.plan.failures import message_of, translated_errors
 from tidegate.sdk.connectors.stored_tables import StoredTable
-from tidegate.sdk.data.columns import ColumnType, DecimalType, Field, Schema, is_scalar
+from tidegate.sdk.data.columns import (
+    DOUBLE,
+    STRING,
+    ColumnType,
+    DecimalType,
+    Field,
+    Schema,
+    is_scalar,
+    stored_type,
+)
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import AssignWindows, Create, Flatten, Node, ParDo, Pipeline, Read, Relate
-from tidegate.sdk.relational.expressions import Column, column_names
+from tidegate.sdk.relational.decimal_types import decimal_cast_fails
+from tidegate.sdk.relational.expressions import Column, Literal, column_names
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.relations import Compute, Rank, SortLimit, trees_of
 
@@ -117,7 +127,7 @@ class NativeFrames:
             case Read():
                 source: Any = node.source.load()
                 if hasattr(type(source), "rows_of_dataframe"):
-                    return Made(_typed(source.open_dataframe(self.session), self._schema(node.output())))
+                    return Made(_typed(source.open_dataframe(self.session), self._fields_of(node.output())))
                 return Made(_table(self.session, source.stored_table()))
         raise AssertionError(f"{node.label!r} is no part of a region")
 
@@ -125,6 +135,10 @@ class NativeFrames:
         schema = self.pipeline.collection(id).schema
         assert schema is not None
         return schema
+
+    def _fields_of(self, id: str) -> list[Field]:
+        """The fields of a source that the region reads."""
+        return _read_fields(self._schema(id), [each for each in self.pipeline.nodes if id in each.inputs], id)
 
     def _readers(self) -> Counter[str]:
         return Counter([*self.outputs, *(used for node in self.pipeline.nodes for used in node.inputs)])
@@ -145,7 +159,7 @@ class NativeFrames:
 
         id = node.output()
         readers = [each for each in self.pipeline.nodes if id in each.inputs]
-        fields = _read_fields(self._schema(id), readers, id)
+        fields = self._fields_of(id)
         reader = next((each for each in readers if isinstance(each, Relate)), readers[0])
         access = reader.reads[reader.inputs.index(id)] if isinstance(reader, Relate) else "either"
         values_of = row_function(RowCode(tuple(Column(each.name, each.type, each.nullable) for each in fields), access))
@@ -218,15 +232,34 @@ def column_type_of_spark(name: str) -> str:
     return _SAME.get(name, name)
 
 
-def _typed(frame: Any, schema: Schema) -> Any:
-    """A DataFrame with the columns of a schema. Raises RunError if it has others."""
-    types = {each.name: column_type_of_spark(each.dataType.simpleString()) for each in frame.schema}
+def _typed(frame: Any, fields: Sequence[Field]) -> Any:
+    """A DataFrame with the columns of these fields. Raises RunError if it has others, as a table may that is read by
+    its name; a NULL in a column that never has one is an error of an expression."""
+    given = {each.name: each for each in frame.schema}
     columns = []
-    for each in schema.fields:
-        if is_scalar(each.type):
-            if types.get(each.name) != str(each.type):
-                has = f"is of type {types[each.name]}" if each.name in types else "is missing"
-                raise RunError(f"the column {each.name!r} {has}, and its elements are declared to have {each}")
-            name = quoted(each.name)
-            columns.append(f"CAST({name} AS {spark_type(each.type)}) AS {name}")
+    for each in fields:
+        found = given.get(each.name)
+        type = None if found is None else column_type_of_spark(found.dataType.simpleString())
+        if found is None or type is None or not _holds(each.type, type):
+            has = "is missing" if type is None else f"is of type {type}"
+            raise RunError(f"the column {each.name!r} {has}, and its elements are declared to have {each}")
+        text = f"CAST({quoted(each.name)} AS {spark_type(each.type)})"
+        if found.nullable and not each.nullable:
+            text = f"coalesce({text}, CAST({_refused(each)} AS {spark_type(each.type)}))"
+        columns.append(f"{text} AS {quoted(each.name)}")
     return frame.selectExpr(*columns)
+
+
+def _holds(type: ColumnType, given: str) -> bool:
+    """Whether a column's type has all values of a type of Spark's."""
+    if isinstance(type, DecimalType) and given.startswith("decimal("):
+        return not decimal_cast_fails(stored_type(given), type)
+    return str(type) == given or (type == DOUBLE and given == "bigint")
+
+
+def _refused(field: Field) -> str:
+    message = (
+        f"[INVALID_COLUMN_VALUE] the column {field.name!r} is NULL, and its type says that it never is: declare it as "
+        "`| None`"
+    )
+    return f"raise_error({literal(Literal(message, STRING))})"

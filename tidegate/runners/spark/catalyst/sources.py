@@ -45,7 +45,10 @@ def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
         case Read(stamping=None, bounded=True, rate_limit=None, source=payload):
             source: Any = payload.load()
             if hasattr(type(source), "rows_of_dataframe"):
-                if source.schema_of_dataframe() != schema:
+                known = source.schema_of_dataframe()
+                if known is None:  # a table, which only a session can look up: its rows may have more columns
+                    return NativeInput(node, schema, None)
+                if known != schema:
                     return "its elements are declared to have other columns"
                 kind: Elements | None = source.rows_of_dataframe
                 return "its elements are no rows" if kind is None else NativeInput(node, schema, kind)
