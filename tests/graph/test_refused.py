@@ -126,7 +126,8 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a name as a weight": (
         lambda: graph_of([("a", "b", "road")]).pagerank(),
-        "pagerank takes numbers as the values of edges: the edge from 'a' to 'b' has the value 'road'",
+        "pagerank takes numbers as the values of edges: the edge from 'a' to 'b' has the value 'road'. With "
+        "weighted=False each edge counts as 1",
     ),
     "a weight missing": (
         lambda: graph_of([("a", "b", 1), ("a", "c")]).shortest_paths("a"),

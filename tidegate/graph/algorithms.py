@@ -61,6 +61,7 @@ class GraphAlgorithms(GraphParts[K, V, E]):
         name: str | None = None,
     ) -> PCollection[tuple[K, tuple[float, float]]]:
         """`(id, (hub, authority))` of each vertex: hubs have edges to authorities. Each kind of score adds up to 1.
+        The values of edges don't count.
 
         It is over after `rounds`, or when no score has moved by more than `by` (1e-8, if neither is given).
         """

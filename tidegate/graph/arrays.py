@@ -61,7 +61,10 @@ class GraphArrays:
         if not isinstance(values, np.ndarray):
             wrong = next((at for at, value in enumerate(values) if not isinstance(value, (int, float))), None)
             if wrong is not None:
-                raise ValueError(f"{of} takes numbers as the values of edges: {self.shown_edge(wrong)}")
+                raise ValueError(
+                    f"{of} takes numbers as the values of edges: {self.shown_edge(wrong)}. With weighted=False each "
+                    "edge counts as 1"
+                )
         return np.asarray(values, np.float64)
 
     def shown_edge(self, at: int) -> str:
@@ -237,6 +240,8 @@ def _none(count: int) -> Column:
 
 
 def _joined(columns: Sequence[Column]) -> Column:
+    if len(columns) == 1:
+        return columns[0]
     if all(isinstance(column, np.ndarray) for column in columns):
         return np.concatenate(columns) if columns else []
     return list(chain.from_iterable(map(_listed, columns)))

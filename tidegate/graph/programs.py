@@ -82,7 +82,7 @@ class GraphPrograms(GraphParts[K, V, E]):
         start: Callable[[K, V], S] | None = None,
         *,
         rounds: int | None = None,
-        until: Until | None = None,
+        until: Until | Callable[..., PCollection[Any]] | None = None,
         strict: bool = False,
         name: str | None = None,
     ) -> PCollection[tuple[K, S]]:

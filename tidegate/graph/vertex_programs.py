@@ -12,7 +12,7 @@ from tidegate.graph.edges import Edge, WithVertexValue, both_ways, by_source, ch
 from tidegate.sdk.authoring.combine import as_combine_fn
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import CombinePerKey, FlatMap, Map, MapTuple, pair_type
-from tidegate.sdk.primitives.iteration import Iterate, Until
+from tidegate.sdk.primitives.iteration import Iterate
 from tidegate.sdk.primitives.iteration_delta import IterateDelta, Solution
 from tidegate.sdk.steps.transform import Transform
 from tidegate.transforms.grouping.cogroup import CoGroupByKey
@@ -110,7 +110,7 @@ class GatherSumApply(VertexProgram):
         apply: Any,
         start: Any,
         rounds: int | None,
-        until: Until | None,
+        until: Any,
         strict: bool,
         name: str | None,
     ) -> None:
