@@ -15,6 +15,8 @@ REFUSED = {
     r"  line 1, column 8:\n    SELECT usr FROM orders\n           \^",
     "SELECT o.id FROM orders JOIN users u ON user = name": r"there is no table o in this query; it has orders, u",
     "SELECT id\nFROM orders, users\nWHERE nam = user": r"column nam;.*\n  line 3, column 7:\n    WHERE nam",
+    "SELECT at.day FROM orders": "at is a column, and SQL here can't read the fields inside of one: make a column of "
+    r"at.day before the query, as in tg.Select\(day=lambda row: row.at.day\)",
     "SELECT id FROM order_s": r"there is no table order_s; there are orders, users. Did you mean orders\?",
     "SELECT id FORM orders WHERE": "this is no SQL:.*\n  line 1, column",
     "SELECT 'a FROM orders": "can't be divided into words",

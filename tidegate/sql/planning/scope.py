@@ -138,6 +138,12 @@ class Scope:
 
         tables = list(dict.fromkeys(each.table for each in self.columns))
         if node.table and not any(_same(each, node.table) for each in tables):
+            if any(_same(each.name, node.table) for each in self.columns):
+                return (
+                    f"{node.table} is a column, and SQL here can't read the fields inside of one: make a column of "
+                    f"{node.table}.{node.name} before the query, as in tg.Select({node.name}=lambda row: "
+                    f"row.{node.table}.{node.name})"
+                )
             return f"there is no table {node.table} in this query; it has {', '.join(tables) or 'none'}"
         names = list(
             dict.fromkeys(each.name for each in self.columns if not node.table or _same(each.table, node.table))
