@@ -190,6 +190,7 @@ def test_only_columns_that_relations_read_are_read(files: dict[str, Any]) -> Non
     assert [read.columns for read in planned(some)] == [("n", "s", "b")]
     whole = rows | tg.Filter(lambda row: row.n == 7)
     assert [read.columns for read in planned(whole)] == [None]
+    assert [read.columns for read in planned(tg.Pipeline() | files["parquet"]())] == [None]
 
     counted = {"t": tg.Pipeline() | files["csv"]()} | tg.Sql("SELECT COUNT(*) AS n FROM t")
     assert [read.columns for read in planned(counted)] == [("i",)]

@@ -95,11 +95,12 @@ class _Uses:
     passed: list[str] = field(default_factory=list)
 
     def follow(self, id: str) -> bool:
-        """Note what is read of a collection; False if something else may be."""
+        """Note what is read of a collection; False if something else may be, or nothing is known to read it."""
         self.passed.append(id)
         if id in self.results or _is_side_input(self.pipeline, id):
             return False
-        return all(self._reads(node, id) for node in self.pipeline.consumers(id))
+        readers = list(self.pipeline.consumers(id))
+        return bool(readers) and all(self._reads(node, id) for node in readers)
 
     def _reads(self, node: Node, id: str) -> bool:
         match node:
