@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import tidegate as tg
 from tests.spark.catalyst.conftest import processes_below
 from tests.sql.test_random_queries import A, B
 from tests.support.sql.random_queries import ROWS_A, ROWS_B, Grammar
+from tidegate.runners.spark.catalyst.sources import NativeRows
 from tidegate.runners.spark.runner import SparkRunner
+from tidegate.runners.spark.task_io.frames import dataframe_sources
 from tidegate.sdk.errors import OptionsError, RunError, UserCodeError
 
 
@@ -164,6 +168,16 @@ def test_a_refused_step_that_is_read_twice_by_a_later_one_leaves_that_to_workers
     _ = both | tg.GroupBy("user").agg(total=tg.fn.sum("n")) | tg.Map(print)
     _ = rows | "show" >> tg.Map(print)
     assert "  all: the steps after it take elements of the author's class" in explained(p)
+
+
+def test_the_files_of_a_region_are_those_that_a_cluster_has_to_share(tmp_path: Path) -> None:
+    path = tmp_path / "sales.parquet"
+    pq.write_table(pa.table({"user": ["a"], "n": [1]}), path)
+    p = tg.Pipeline("spark")
+    _ = p | tg.ReadFromParquet(path, as_=Sale) | tg.GroupBy("user").agg(n=tg.fn.sum("n")) | tg.Map(print)
+    (source,) = dataframe_sources(SparkRunner().plan(p.sealed(), p.options)).values()
+    assert isinstance(source, NativeRows)
+    assert list(source.local_files()) == [str(path)]
 
 
 def test_casts_beyond_the_calendar_and_lone_surrogates_stay_with_workers() -> None:

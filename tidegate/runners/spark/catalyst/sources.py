@@ -104,9 +104,15 @@ class NativeRows(Source[Any]):
     @property
     def sessions(self) -> list[Any]:
         """The sessions of all DataFrames that are read."""
+        return [found for each in self._sources() if (found := getattr(each, "session", None)) is not None]
+
+    def _sources(self) -> Iterator[Any]:
         nodes = () if self.region is None else self.region.nodes
-        sources = (node.source.load() for node in nodes if isinstance(node, Read))
-        return [found for each in sources if (found := getattr(each, "session", None)) is not None]
+        return (node.source.load() for node in nodes if isinstance(node, Read))
+
+    def local_files(self) -> list[str]:
+        """The files that Spark reads, which workers of a cluster have to share, too."""
+        return [path for each in self._sources() for path in each.local_files()]
 
     def open_dataframe(self, session: Any) -> Any:
         """Not called: the run computes the DataFrames of all regions together."""
