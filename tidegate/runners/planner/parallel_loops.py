@@ -9,8 +9,8 @@ a collection that is the same in all rounds is stored behind its exchange once.
 >>> sums = p | tg.Create([("a", 1)]) | tg.Iterate(lambda x: x | "sum" >> tg.CombinePerKey(sum), rounds=2)
 >>> planned = plan(p.portable(), Traits(parallel=True, blocking=True, parallel_loops=True))
 >>> [(edge.turn, edge.collection, edge.into, edge.exchange.routing) for edge in planned.edges if edge.turn]
-[('start', 'Create', 'Iterate~before', 'hash'), ('back', 'Iterate/sum', 'Iterate~before', 'hash'), \
-('last', 'Iterate/sum', 'Iterate~left', 'hash')]
+[('start', 'Create', 'Iterate~before', 'forward'), ('back', 'Iterate/sum', 'Iterate~before', 'forward'), \
+('last', 'Iterate/sum', 'Iterate~left', 'forward')]
 >>> planned.loops[0].regions
 (1,)
 """
