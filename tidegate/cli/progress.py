@@ -71,7 +71,8 @@ class Display:
         self._started = time.monotonic()
         self._rates = Rates()
         self._checkpoint = ""
-        self._calls: list[str] = []
+        self._told: list[str] = []
+        """Lines about loops, and about steps that wait for calls."""
         self._runner_message = ""
         self._stages: Callable[[], list[StageProgress]] = list
         self._stage_times = StageTimes()
@@ -140,7 +141,7 @@ class Display:
                     for result in results.query(namespace=ENGINE, step="")
                     if result.key.name.startswith("checkpoint") or result.key.name == "sources_paused"
                 }
-                self._calls = list(_calls_in_flight(results))
+                self._told = [*_rounds(results), *_calls_in_flight(results)]
             except RuntimeError:  # the run added a metric during the query; the next sample will succeed
                 return
             self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
@@ -151,9 +152,9 @@ class Display:
         busiest = max(self._rates.counts.values(), default=0)
         elements = f", {counted(busiest, 'element')} in the busiest step" if busiest else ""
         slow = f", most time in {visible(slowest)}" if (slowest := self._profiler.slowest()) else ""
-        calls = "".join(f", {visible(told)}" for told in self._calls)
+        more = "".join(f", {visible(told)}" for told in self._told)
         took = _clock(time.monotonic() - self._started)
-        return f"{visible(self._name)}: {took}{elements}{slow}{calls}{self._runner_message}"
+        return f"{visible(self._name)}: {took}{elements}{slow}{more}{self._runner_message}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.markup import escape
@@ -172,7 +173,7 @@ class Display:
             for name in ("busy", "idle", "held back", "behind"):
                 table.add_column(name, justify="right")
         slowest = self._profiler.slowest()
-        captions = [*map(visible, self._calls)]
+        captions = [*map(visible, self._told)]
         captions += [part for part in (slowest and f"most time in {visible(slowest)}", self._checkpoint) if part]
         if captions:
             table.caption = escape("\n".join(captions))
@@ -263,6 +264,15 @@ class StageTimes:
             behind = "" if now.behind is None else _length(now.behind)
             texts = f"{times[0] / total:.0%}", f"{times[1] / total:.0%}", f"{times[2] / total:.0%}", behind
             self.by_step.update(dict.fromkeys(now.steps, texts))
+
+
+def _rounds(results: MetricResults) -> Iterator[str]:
+    """For each loop its last round that is over, as far as metrics are kept by round, and what it has left."""
+    for loop in results.query("fed_back", namespace=ENGINE):
+        if rounds := results.by_round(loop.key.step):
+            number = max(rounds)
+            left = rounds[number].counter("fed_back", namespace=ENGINE)
+            yield f"round {number:,} of {loop.key.step!r} left {counted(left, 'element')}"
 
 
 def _calls_in_flight(results: MetricResults) -> Iterator[str]:

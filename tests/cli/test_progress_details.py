@@ -1,4 +1,4 @@
-"""The progress of a run shows how many calls of other services are in flight, and how long they take."""
+"""The progress of a run shows the rounds of loops, and calls of other services in flight with their durations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from tidegate.cli.progress import Display
-from tidegate.sdk.metrics import ENGINE, DistributionResult, MetricCells, MetricKey
+from tidegate.sdk.metrics import ENGINE, DistributionResult, MetricCells, MetricKey, in_round
 from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.portable.seal import this_environment
 
@@ -39,3 +39,14 @@ def test_calls_in_flight_are_shown_with_their_durations() -> None:
 def test_calls_are_not_mentioned_when_there_are_none() -> None:
     for text in displayed(metrics_with_calls(0)):
         assert "calls" not in text
+
+
+def test_the_last_round_of_a_loop_is_shown_with_what_it_has_left() -> None:
+    cells = metrics_with_calls(0)
+    for number, left in ((1, 5), (12, 1_240), (3, 7)):
+        of_round = MetricCells()
+        of_round.count(MetricKey("loop", ENGINE, "fed_back"), left)
+        cells.merge(of_round)
+        cells.merge(in_round(of_round, number))
+    for text in displayed(cells):
+        assert "round 12 of 'loop' left 1,240 elements" in " ".join(text.split())
