@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -160,10 +162,27 @@ def test_a_run_fails_for_what_is_no_graph(case: str) -> None:
     assert message in str(caught.value)
 
 
-def test_importing_graphs_imports_no_numpy() -> None:
-    import subprocess
-    import sys
+@pytest.mark.parametrize(
+    ("missing", "build", "message"),
+    [
+        ("numpy", lambda g: g.pagerank(), "pagerank needs the package numpy: pip install 'tidegate[graph]'"),
+        (
+            "igraph",
+            lambda g: g.local(same, "igraph"),
+            "local(to='igraph') needs the package igraph: pip install igraph",
+        ),
+    ],
+    ids=["numpy", "igraph"],
+)
+def test_a_missing_package_is_named(missing: str, build: Any, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = graph_of()
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(tg.BuildError) as caught:
+        build(graph)
+    assert str(caught.value).splitlines()[0] == message
 
+
+def test_importing_graphs_imports_no_numpy() -> None:
     script = "import sys, tidegate as tg; before = 'tidegate.graph' in sys.modules; import tidegate.graph; "
     shown = "print(before, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script + shown], capture_output=True, text=True, check=True)
