@@ -141,3 +141,10 @@ def test_a_pipeline_edited_to_contain_a_cycle_is_refused(compiled: Path) -> None
 
 def test_an_unknown_flag_is_refused_with_the_most_similar_name(compiled: Path) -> None:
     assert refused("--chekcs", "all") == "error: unknown flag --chekcs: did you mean --checks?\n"
+
+
+def test_a_field_as_timestamp_of_a_read_is_refused_when_built() -> None:
+    with pytest.raises(
+        tg.BuildError, match=r"timestamp is a function of an element, as in lambda row: row\.at, not 'at'"
+    ):
+        tg.io.GenerateSequence(0, 3, timestamp="at")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from typing import Any, Final, TypedDict, TypeVar, cast, overload
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.data.values import TimestampedValue
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.values import Values
@@ -110,6 +110,11 @@ class Read(PTransform[Pipeline, PCollection[T]]):
         rate_limit: float | None = None,
         name: str | None = None,
     ) -> None:
+        if timestamp is not None and not callable(timestamp):
+            field = timestamp if isinstance(timestamp, str) and timestamp.isidentifier() else "at"
+            raise BuildError(
+                f"Read: timestamp is a function of an element, as in lambda row: row.{field}, not {shorten(timestamp)}"
+            )
         if timestamp is not None and ingestion_time:
             raise BuildError("Read: timestamp and ingestion_time can't be combined: choose one")
         if Duration.of(out_of_orderness).micros < 0:
