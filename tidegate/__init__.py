@@ -70,6 +70,7 @@ from tidegate.sdk.primitives import (
     WindowInto,
     Write,
 )
+from tidegate.sdk.primitives.feedback import Feedback
 from tidegate.sdk.primitives.iteration import Iterate, IterateResult, Round
 from tidegate.sdk.primitives.iteration_delta import IterateDelta, Solution
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
@@ -396,6 +397,7 @@ __all__ = [
     "Reify",
     "WaitOn",
     "Empty",
+    "Feedback",
     "Iterate",
     "IterateDelta",
     "IterateResult",

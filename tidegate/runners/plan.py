@@ -215,6 +215,10 @@ class Plan:
                 self._outputs.setdefault(edge.source, []).append(edge)
         return iter(self._outputs.get(step, ()))
 
+    def feeds_back(self, edge: Edge) -> bool:
+        """Whether the edge leads back to the head of a feedback loop, so that no watermark goes along it."""
+        return edge.turn is None and edge.source >= edge.target
+
     def stage_steps(self, stage: int) -> Iterator[Step]:
         """The steps of a stage, in order."""
         if not self._stage_steps:

@@ -464,6 +464,16 @@ def capture(pipeline: Pipeline, variables: Sequence[PCollection[Any]], build: Ca
     return pipeline._builder.capture(variables, build)
 
 
+def in_loop(pipeline: Pipeline) -> bool:
+    """Whether the body of a loop is being built."""
+    return pipeline._builder.in_loop
+
+
+def are_bounded(pipeline: Pipeline, ids: Iterable[str]) -> bool:
+    """Whether all of these collections end."""
+    return all(pipeline._steps.collections[id].bounded for id in ids)
+
+
 def _not_run(pipeline: str, added: nodes.Node) -> BuildError:
     """The error for a step that was added after the pipeline was run inside its `with` block."""
     return BuildError(

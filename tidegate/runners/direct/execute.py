@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import CommittingWriter, commit_all
@@ -19,9 +20,15 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.portable.model import TestStream
+from tidegate.sdk.portable.model import Feedback, TestStream
 from tidegate.sdk.runner import Enough
 from tidegate.sdk.time import SECOND
+
+if TYPE_CHECKING:
+    from tidegate.runners.engine.feedback_graph import FeedbackGraph
+
+_LONG: Final = 3600.0
+"""How many seconds a run waits at most before it looks at the clock again."""
 
 
 class StopEvent(threading.Event):
@@ -72,7 +79,13 @@ class Execution:
         ids = {step.id for step in inner}
         self._inner = inner
         context.wake = self.stop.woken.set
-        self._graph = Graph(plan, inner, (edge for edge in plan.edges if edge.target in ids), context, outlets)
+        edges = [edge for edge in plan.edges if edge.target in ids]
+        self._loops: FeedbackGraph | None = None
+        if any(isinstance(step.head, Feedback) for step in inner):
+            from tidegate.runners.engine.feedback_graph import FeedbackGraph  # few pipelines need it
+
+            self._loops = FeedbackGraph(plan, inner, edges, context, outlets)
+        self._graph = self._loops or Graph(plan, inner, edges, context, outlets)
 
     def run(self, run_for: float | None = None) -> None:
         """Open the operators, read all input, and commit the sinks."""
@@ -176,6 +189,17 @@ class Execution:
                 self._emit_results()
                 self.stop.woken.clear()
         self._emit_results(settle=True)
+        self._wait_for_loops(deadline)
+
+    def _wait_for_loops(self, deadline: int | None) -> None:
+        """Wait until no element is under way in a loop whose input has ended, or the run stops."""
+        while self._loops and self._loops.in_loops and self._graph.next_clock() is not None and not self._should_stop():
+            if deadline is not None and self.clock.monotonic() >= deadline:
+                return
+            self.clock.wait(self._seconds_to_next_event(_LONG, deadline), self.stop.woken)
+            self.stop.woken.clear()
+            self._drive(self._graph.ticking(self.clock.now(), bounded=False))
+            self._emit_results(settle=True)
 
     def _seconds_to_next_event(self, wait: float, deadline: int | None) -> float:
         """Seconds until a timer fires or the deadline passes, at most `wait`."""
@@ -201,6 +225,12 @@ class Execution:
         self._drive(self._graph.pushing(collection, block))
 
     def _drive(self, event: Iterator[None]) -> None:
+        """Run an event of the graph to its end, and let what it has fed back go round."""
+        self._drive_once(event)
+        if self._loops is not None:
+            self._drive_once(self._loops.going_round())
+
+    def _drive_once(self, event: Iterator[None]) -> None:
         """Run an event of the graph to its end; once `enough` is satisfied, stop, and skip all later events."""
         if self._enough is None:
             for _ in event:

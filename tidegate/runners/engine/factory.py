@@ -20,6 +20,7 @@ from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
+    Feedback,
     GroupByKey,
     Iterate,
     KeyOf,
@@ -71,6 +72,11 @@ def build(
 
         assert make_graph is not None
         return LoopOperator(loop, context, make_graph)
+    if isinstance(step.tail, Feedback):
+        from tidegate.runners.engine.iteration.feedback import FeedbackHead
+
+        fed_back = {edge.collection for edge in plan.inputs(step.id) if plan.feeds_back(edge)}
+        return FeedbackHead(step.tail, fed_back, context)
     if isinstance(step.tail, Lookup):
         from tidegate.runners.engine.iteration.lookup import LookupOperator
 

@@ -151,6 +151,17 @@ class Operator:
         """The earliest timestamp that may still be emitted; holds the output watermark. MAX_MICROS for no hold."""
         return MAX_MICROS
 
+    def under_way(self) -> int:
+        """The earliest timestamp that may still be emitted without a further watermark, because of the clock or of
+        calls; holds the watermark of a feedback loop around the step. MAX_MICROS for none."""
+        return self.hold() if self.next_clock() is not None else MAX_MICROS
+
+    @property
+    def pending(self) -> bool:
+        """Whether elements that were received wait for something else than the watermark. As long as they do, the
+        step's outputs neither end nor become idle."""
+        return False
+
     def finish(self) -> Iterator[Emitted]:
         """Input has ended, and the watermark is at the end of time."""
         return iter(())
@@ -204,6 +215,9 @@ class AwaitingOperator(Operator):
     def pending(self) -> bool:
         """Whether any element that was received has not been emitted yet."""
         raise NotImplementedError
+
+    def under_way(self) -> int:
+        return MIN_MICROS if self.pending else MAX_MICROS
 
     @property
     def blocked(self) -> bool:

@@ -32,7 +32,7 @@ class _Node:
         self.place = place
         self.clean = False
         """Whether the status of its outputs is up to date with its inputs and its watermark hold."""
-        edges = list(plan.inputs(step.id))
+        edges = [edge for edge in plan.inputs(step.id) if not plan.feeds_back(edge)]
         self.name = state_name(step)
         self.operator = operator
         self.inputs = list(dict.fromkeys(edge.received for edge in edges if edge.side is None))
@@ -56,8 +56,8 @@ class _Node:
 
     @property
     def pending(self) -> bool:
-        """Whether the operator waits for calls, so that its outputs neither end nor become idle."""
-        return isinstance(self.operator, AwaitingOperator) and self.operator.pending
+        """Whether elements are under way in the operator, so that its outputs neither end nor become idle."""
+        return self.operator.pending
 
     def input_status(self, statuses: Mapping[str, CollectionStatus]) -> CollectionStatus:
         """The status of the step's inputs together."""

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
-from tidegate.runners.planner.loops import body_of, emitted_as, unrolled, with_inputs_of_steps, with_kept_tables
+from tidegate.runners.planner.feedback import flattened
+from tidegate.runners.planner.loops import body_of, unrolled, with_inputs_of_steps, with_kept_tables
 from tidegate.runners.planner.parallel_loops import with_parallel_loops
-from tidegate.runners.planner.rewrite import drop_dead
+from tidegate.runners.planner.rewrite import drop_dead, emitted_as
 from tidegate.runners.planner.validate import validate
-from tidegate.sdk.portable.model import Iterate, Pipeline, Relate
+from tidegate.sdk.portable.model import Feedback, Iterate, Pipeline, Relate
 from tidegate.sdk.relational.relations import described
 
 __all__ = ["Traits", "plan", "validate"]
@@ -25,7 +26,9 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
-    live, relations = _lowered(unrolled(live), results)
+    live = flattened(live)
+    fed_back = frozenset(node.after for node in live.nodes if isinstance(node, Feedback))
+    live, relations = _lowered(unrolled(live), results | fed_back)
     live = with_inputs_of_steps(live)
     made = cut(live, traits, dropped, results)
     made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))

@@ -33,11 +33,13 @@ from tidegate.runners.plan import (
     nested_loops,
 )
 from tidegate.runners.planner import rules
+from tidegate.runners.planner.rewrite import emitted_as
 from tidegate.sdk.errors import counted
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
+    Feedback,
     Flatten,
     GroupByKey,
     Iterate,
@@ -92,7 +94,9 @@ def cut(
     The collections `results` are read by something that is no part of the pipeline.
     """
     side_read = frozenset(ref.collection for node in pipeline.nodes for ref in side_inputs(node))
-    state = _Cut(pipeline, traits, side_read | results)
+    heads = [node for node in pipeline.nodes if isinstance(node, Feedback)]
+    fed_back = frozenset(part for head in heads for part in emitted_as(pipeline, head.after))
+    state = _Cut(pipeline, traits, side_read | results | fed_back)
     for node in dropped:
         state.decide(node, "dropped", "nothing reads its result")
     fused: set[str] = set()
@@ -104,6 +108,10 @@ def cut(
         if len(chain) > 1:
             state.decide(chain[-1], f"fused {len(chain)} steps into one loop", "each has only one reader")
         _place(state, chain)
+    for head in heads:
+        target = state.made_by[head.before]
+        for part in emitted_as(pipeline, head.after):
+            state.edges.append(Edge(part, state.made_by[part], target))
     regions = _regions(state)
     return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions), results=results)
 
@@ -182,6 +190,8 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
         case ParDo(calls=AsyncCalls() as calls):
             beside = "an event loop awaits them" if calls.awaits else "threads make them"
             state.decide(tail, "calls beside the stream", f"{beside}, {rules.describe_calls(calls)}")
+        case Feedback():
+            state.decide(tail, f"takes {tail.after} again", "each element fed back comes round once")
         case Iterate():
             state.decide(tail, "runs its rounds when its input has ended", "a round is bounded input to the body")
         case _:

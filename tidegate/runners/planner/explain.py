@@ -12,6 +12,7 @@ from tidegate.sdk.drawing.graph import (
     Link,
     box_of,
     collection_facts,
+    describe_feedback,
     describe_rounds,
     describe_windowing,
     shown_label,
@@ -22,6 +23,7 @@ from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
     Create,
+    Feedback,
     GroupByKey,
     Iterate,
     Lookup,
@@ -206,6 +208,8 @@ def _edge_line(plan: Plan, edge: Edge, *, local: bool) -> str:
         None,
     )
     output = f", output {tag!r}" if tag else ""
+    if plan.feeds_back(edge):
+        return f"↑ fed back from {source}{output}"
     what = f"side input {edge.side} of {edge.node!r}" if edge.side is not None else ""
     exchange = edge.exchange
     if local or exchange is None:
@@ -235,6 +239,8 @@ def _heading(step: Step) -> str:
             }.get(step.phase or "", f"combine, {step.path} path")
         case Iterate():
             return "loop"
+        case Feedback():
+            return "take the input and what is fed back"
         case Lookup():
             return "look up in the solution"
         case ParDo() as node if node.stateful:
@@ -262,6 +268,8 @@ def _node_note(plan: Plan, node: Node) -> str:
             notes.insert(0, describe_windowing(windowing))
         case Iterate():
             notes.insert(0, describe_rounds(node))
+        case Feedback():
+            notes.insert(0, describe_feedback(node))
         case Write():
             notes.insert(0, f"{node.name}, {node.delivery}")
         case GroupByKey() | CombinePerKey():

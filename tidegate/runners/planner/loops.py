@@ -12,12 +12,12 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from tidegate.runners.plan import Decision, Plan, with_round
-from tidegate.runners.planner.rewrite import drop_dead
+from tidegate.runners.planner.rewrite import drop_dead, emitted_as
 from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.model import (
     Collection,
@@ -51,16 +51,6 @@ def body_of(loop: Iterate, outer: Pipeline) -> tuple[Pipeline, frozenset[str]]:
     body = replace(outer, nodes=(*sources, *loop.body), collections=collections)
     body, _ = drop_dead(body, frozenset(loop.results))
     return body, frozenset(part for result in loop.results for part in emitted_as(body, result))
-
-
-def emitted_as(pipeline: Pipeline, collection: str) -> Iterator[str]:
-    """The collections that steps emit of which a collection consists: those that are flattened, or itself."""
-    match pipeline.producer(collection):
-        case Flatten(inputs=parts):
-            for part in parts:
-                yield from emitted_as(pipeline, part)
-        case _:
-            yield collection
 
 
 def with_kept_tables(body: Plan, constants: frozenset[str]) -> Plan:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from tidegate.runners.plan import Decision, Edge, Exchange, Loop, Plan, Step, Turn, left_as
-from tidegate.runners.planner.loops import body_of, emitted_as, with_kept_tables
+from tidegate.runners.planner.loops import body_of, with_kept_tables
+from tidegate.runners.planner.rewrite import emitted_as
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.model import Create, Iterate, Output, Pipeline, Reshuffle
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.sdk.portable.model import Iterate, Node, ParDo, Pipeline, Write, side_inputs
+from tidegate.sdk.portable.model import Feedback, Flatten, Iterate, Node, ParDo, Pipeline, Write, side_inputs
+
+
+def emitted_as(pipeline: Pipeline, collection: str) -> Iterator[str]:
+    """The collections that steps emit of which a collection consists: those that are flattened, or itself."""
+    match pipeline.producer(collection):
+        case Flatten(inputs=parts):
+            for part in parts:
+                yield from emitted_as(pipeline, part)
+        case _:
+            yield collection
 
 
 def drop_dead(pipeline: Pipeline, results: frozenset[str] = frozenset()) -> tuple[Pipeline, tuple[Node, ...]]:
@@ -16,7 +27,7 @@ def drop_dead(pipeline: Pipeline, results: frozenset[str] = frozenset()) -> tupl
     live: list[Node] = []
     dropped: list[Node] = []
     for node in reversed(pipeline.nodes):
-        if isinstance(node, (ParDo, Write, Iterate)) or any(out.collection in needed for out in node.outputs):
+        if isinstance(node, (ParDo, Write, Iterate, Feedback)) or any(out.collection in needed for out in node.outputs):
             live.append(node)
             needed.update(node.inputs, (ref.collection for ref in side_inputs(node)))
         else:

@@ -10,6 +10,7 @@ from tidegate.sdk.portable.integrity import check_references, with_bodies
 from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
+    Feedback,
     Flatten,
     GroupByKey,
     Iterate,
@@ -41,14 +42,18 @@ def _with_bodies(pipeline: Pipeline) -> Pipeline:
     collections = list(pipeline.collections)
     for node in with_bodies(pipeline.nodes):
         nodes.append(node)
-        if isinstance(node, Iterate):
-            collections += node.collections
-            nodes += (
-                Create(
-                    label=each.before, where=node.where, outputs=(Output("main", each.before),), values=Values((), 0)
-                )
-                for each in node.variables
-            )
+        match node:
+            case Iterate():
+                variables = [each.before for each in node.variables]
+            case Feedback(before=before):
+                variables = [before]
+            case _:
+                continue
+        collections += node.collections
+        nodes += (
+            Create(label=before, where=node.where, outputs=(Output("main", before),), values=Values((), 0))
+            for before in variables
+        )
     return replace(pipeline, nodes=tuple(nodes), collections=tuple(collections))
 
 

@@ -13,7 +13,7 @@ from tidegate.runners.spark.streaming.limits import is_stream, refuse_frames, re
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.portable.seal import seal
+from tidegate.sdk.portable.seal import located, seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 
 if TYPE_CHECKING:
@@ -225,6 +225,12 @@ def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
 
 def _refuse(pipeline: portable.Pipeline, options: RunOptions) -> None:
     """Raise UnsupportedError for what the runner does not run, naming it."""
+    for node in pipeline.nodes:
+        if isinstance(node, portable.Feedback):
+            error = UnsupportedError(
+                "the spark runner does not run tg.Feedback: use --runner direct, or, for bounded input, tg.Iterate"
+            )
+            raise located(error, node.label, node.where)
     if is_stream(pipeline):
         refuse_unsupported(pipeline)
     elif options.mode == "streaming":

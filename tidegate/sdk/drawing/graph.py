@@ -12,13 +12,13 @@ from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.sdk.errors import counted, visible
-from tidegate.sdk.portable.integrity import with_bodies
-from tidegate.sdk.portable.loop_variable import LoopVariable
+from tidegate.sdk.portable.integrity import inner_collections, with_bodies
 from tidegate.sdk.portable.model import (
     AssignWindows,
     Collection,
     CombinePerKey,
     Create,
+    Feedback,
     GroupByKey,
     Iterate,
     Node,
@@ -92,11 +92,8 @@ def graph_of(pipeline: Pipeline) -> Graph:
     groups: dict[str, Group] = {}
     boxes = []
     nodes = tuple(with_bodies(pipeline.nodes))
-    loops = [node for node in nodes if isinstance(node, Iterate)]
-    whole = replace(
-        pipeline, collections=(*pipeline.collections, *(inner for loop in loops for inner in loop.collections))
-    )
-    rounds = {loop.label: f" ({describe_rounds(loop)})" for loop in loops}
+    whole = replace(pipeline, collections=(*pipeline.collections, *inner_collections(pipeline.nodes)))
+    rounds = {node.label: f" ({note})" for node in nodes if (note := _loop_note(node))}
 
     def group_of(composite: str) -> str:
         parent = ""
@@ -106,11 +103,16 @@ def graph_of(pipeline: Pipeline) -> Graph:
         return parent
 
     for node in nodes:
-        if isinstance(node, Iterate):
-            group = group_of(node.label)
-            boxes += [_variable_box(whole, node, variable, group) for variable in node.variables]
-        else:
-            boxes.append(box_of(whole, node, node.label, group_of(node.composite)))
+        match node:
+            case Iterate():
+                group = group_of(node.label)
+                boxes += [
+                    _variable_box(whole, node, each.before, each.name or "each round", group) for each in node.variables
+                ]
+            case Feedback():
+                boxes.append(_variable_box(whole, node, node.before, "input and feedback", group_of(node.label)))
+            case _:
+                boxes.append(box_of(whole, node, node.label, group_of(node.composite)))
     return Graph(pipeline.name, tuple(boxes), tuple(groups.values()), tuple(_links(whole, nodes)))
 
 
@@ -119,9 +121,24 @@ def describe_rounds(loop: Iterate) -> str:
     return f"{'at most ' if loop.has_condition else ''}{counted(loop.rounds, 'round')}"
 
 
-def _variable_box(pipeline: Pipeline, loop: Iterate, variable: LoopVariable, group: str) -> Box:
-    facts = (("loop", loop.label), *collection_facts(pipeline.collection(variable.before)))
-    return Box(variable.before, variable.name or "each round", describe_rounds(loop), "wiring", facts, group)
+def describe_feedback(loop: Feedback) -> str:
+    """What bounds a loop without rounds: `feedback, at most 20 hops`."""
+    return "feedback" + ("" if loop.max_hops is None else f", at most {counted(loop.max_hops, 'hop')}")
+
+
+def _loop_note(node: Node) -> str:
+    match node:
+        case Iterate():
+            return describe_rounds(node)
+        case Feedback():
+            return describe_feedback(node)
+        case _:
+            return ""
+
+
+def _variable_box(pipeline: Pipeline, loop: Iterate | Feedback, before: str, title: str, group: str) -> Box:
+    facts = (("loop", loop.label), *collection_facts(pipeline.collection(before)))
+    return Box(before, title, _loop_note(loop), "wiring", facts, group)
 
 
 def box_of(pipeline: Pipeline, node: Node, id: str, group: str, more: tuple[tuple[str, str], ...] = ()) -> Box:
@@ -155,13 +172,20 @@ def composite_paths(composite: str) -> Iterator[str]:
 def _links(pipeline: Pipeline, nodes: Sequence[Node]) -> Iterator[Link]:
     makers = _makers(nodes)
     for node in nodes:
-        if isinstance(node, Iterate):
-            for variable in node.variables:
-                start, label = makers[variable.start]
-                facts = collection_facts(pipeline.collection(variable.before))
-                yield Link(start, variable.before, label, facts=facts)
-                back, label = makers[variable.after]
-                yield Link(back, variable.before, f"{label}, next round" if label else "next round", facts=facts)
+        match node:
+            case Iterate():
+                circles = [(each.start, each.before, each.after, "next round") for each in node.variables]
+            case Feedback():
+                circles = [(node.inputs[0], node.before, node.after, "fed back")]
+            case _:
+                circles = []
+        for start, before, after, again in circles:
+            facts = collection_facts(pipeline.collection(before))
+            maker, label = makers[start]
+            yield Link(maker, before, label, facts=facts)
+            maker, label = makers[after]
+            yield Link(maker, before, f"{label}, {again}" if label else again, facts=facts)
+        if circles:
             continue
         for used in node.inputs:
             maker, label = makers[used]
@@ -176,14 +200,19 @@ def _makers(nodes: Sequence[Node]) -> dict[str, tuple[str, str]]:
     """For each collection the box that it comes from, and the tag of the output unless it is the main one."""
     makers: dict[str, tuple[str, str]] = {}
     for node in nodes:
-        if not isinstance(node, Iterate):
+        if not isinstance(node, Iterate | Feedback):
             for out in node.outputs:
                 makers[out.collection] = node.label, out.tag if out.collection != node.output() else ""
-    loops = [node for node in nodes if isinstance(node, Iterate)]
+    loops = [node for node in nodes if isinstance(node, Iterate | Feedback)]
     for loop in loops:
-        makers.update({variable.before: (variable.before, "") for variable in loop.variables})
+        befores = [loop.before] if isinstance(loop, Feedback) else [each.before for each in loop.variables]
+        makers.update((before, (before, "")) for before in befores)
     for loop in reversed(loops):  # an inner loop before the one whose body it is in
-        leaving = (*(variable.after for variable in loop.variables), *loop.gives)
+        if isinstance(loop, Feedback):
+            too_far = () if loop.max_hops is None else (loop.before,)
+            leaving = (*loop.gives, *too_far)
+        else:
+            leaving = (*(variable.after for variable in loop.variables), *loop.gives)
         makers.update((out.collection, makers[id]) for out, id in zip(loop.outputs, leaving, strict=True))
     return makers
 
@@ -254,6 +283,8 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
                 yield "dead letters", f"to output {node.dead_letters.tag!r}"
         case Iterate():
             yield "rounds", describe_rounds(node)
+        case Feedback():
+            yield "takes", f"its input and {node.after}"
         case CombinePerKey(in_parts=in_parts, key=key):
             yield "combines", {"first": "per key", "element": "per element", "none": "globally"}[key]
             yield "in parts", "yes" if in_parts else "no"

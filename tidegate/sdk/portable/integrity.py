@@ -14,6 +14,7 @@ from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
     DeadLetters,
+    Feedback,
     Flatten,
     GroupByKey,
     Iterate,
@@ -36,7 +37,7 @@ def check_references(pipeline: Pipeline) -> None:
     """Raise BuildError, naming the step, unless each collection is produced once, by a step before its readers."""
     known: set[str] = set()
     loops = [node for node in with_bodies(pipeline.nodes) if isinstance(node, Iterate)]
-    for collection in (*pipeline.collections, *(inner for loop in loops for inner in loop.collections)):
+    for collection in (*pipeline.collections, *inner_collections(pipeline.nodes)):
         if collection.id in known:
             raise BuildError(f"two collections have the id {collection.id!r}")
         known.add(collection.id)
@@ -58,8 +59,13 @@ def _check_nodes(nodes: tuple[Node, ...], collections: tuple[Collection, ...], o
     _check_order(nodes, producers, outer)
     for node in nodes:
         _check_shape(node)
-        if isinstance(node, Iterate):
-            _check_loop(node)
+        match node:
+            case Iterate():
+                _check_loop(node)
+            case Feedback():
+                _check_feedback(node)
+            case _:
+                pass
 
 
 def _check_loop(loop: Iterate) -> None:
@@ -82,6 +88,18 @@ def _check_loop(loop: Iterate) -> None:
             raise _at(loop, BuildError(f"step {loop.label!r} has no solution that changes {variable.name!r}"))
     _check_solutions(loop)
     _check_nodes(loop.body, loop.collections, {*before, *loop.inputs})
+
+
+def _check_feedback(loop: Feedback) -> None:
+    """Check the ids of what goes round and of what leaves, and the nodes of the body."""
+    made = {out.collection for node in loop.body for out in node.outputs}
+    inside = {collection.id for collection in loop.collections}
+    for used in (loop.after, *loop.gives):
+        if used not in made and used != loop.before:
+            raise _at(loop, BuildError(f"step {loop.label!r} takes {used!r} from its body, which doesn't make it"))
+    if loop.before not in inside - made or loop.max_backlog < 0 or (loop.max_hops is not None and loop.max_hops < 0):
+        raise _at(loop, BuildError(f"step {loop.label!r} doesn't read what it feeds back, or has a limit below 0"))
+    _check_nodes(loop.body, loop.collections, {loop.before, *loop.inputs})
 
 
 def _check_solutions(loop: Iterate) -> None:
@@ -112,8 +130,15 @@ def with_bodies(nodes: Iterable[Node]) -> Iterator[Node]:
     """The nodes, each loop followed by those of its body."""
     for node in nodes:
         yield node
-        if isinstance(node, Iterate):
+        if isinstance(node, (Iterate, Feedback)):
             yield from with_bodies(node.body)
+
+
+def inner_collections(nodes: Iterable[Node]) -> Iterator[Collection]:
+    """The collections that exist in the bodies of loops alone."""
+    for node in with_bodies(nodes):
+        if isinstance(node, (Iterate, Feedback)):
+            yield from node.collections
 
 
 def _check_labels(pipeline: Pipeline) -> None:
@@ -197,6 +222,8 @@ def _check_shape(node: Node) -> None:
             fits = len(node.inputs) == 1 and not node.outputs
         case Iterate():
             fits = bool(node.variables) and len(node.outputs) == len(node.variables) + len(node.gives)
+        case Feedback():
+            fits = bool(node.inputs) and len(node.outputs) == len(node.gives) + (node.max_hops is not None)
         case Flatten():
             fits = bool(node.inputs) and len(node.outputs) == 1
         case Lookup():

@@ -26,7 +26,7 @@ from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 FORMAT_VERSION: Final = 3
-"""The version that is written. Version 1 had no bodies of functions; version 2 no schemas, `Relate` and `Iterate`."""
+"""The version that is written. Version 1 had no bodies of functions; version 2 no schemas, relations and loops."""
 
 OLDEST_VERSION: Final = 1
 """The oldest version that is read."""
@@ -415,9 +415,29 @@ class Lookup(NodeBase):
     kind: Literal["lookup"] = "lookup"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feedback(NodeBase):
+    """Applies a body to a collection and, element by element, to what the body feeds back.
+
+    `inputs` are the collection, then the others that the body reads. `before` is the first of them with what is fed
+    back, and exists in the body alone; `after` is what the body feeds back. `outputs` are the collections `gives` of
+    the body, and, with `max_hops`, what has gone round so many times and does not come round again. Input waits while
+    more than `max_backlog` bytes are fed back.
+    """
+
+    before: str
+    after: str
+    body: tuple[Node, ...]
+    collections: tuple[Collection, ...]
+    gives: tuple[str, ...]
+    max_backlog: int
+    max_hops: int | None = None
+    kind: Literal["feedback"] = "feedback"
+
+
 Node: TypeAlias = (
     Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Relate | Flatten | Reshuffle | Write
-    | TestStream | Iterate | Lookup
+    | TestStream | Iterate | Lookup | Feedback
 )  # fmt: skip
 
 

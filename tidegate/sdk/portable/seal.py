@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.code_parts import code_of, map_code
 from tidegate.sdk.portable.integrity import with_bodies
-from tidegate.sdk.portable.model import Environment, Iterate, Node, ParDo, Pipeline, Write
+from tidegate.sdk.portable.model import Environment, Feedback, Iterate, Node, ParDo, Pipeline, Write
 from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
@@ -35,7 +35,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
                 return part.sealed(sealer, f"the values of {label!r}") if values else part
 
     def sealed_node(node: Node) -> Node:
-        if isinstance(node, Iterate):  # first, so that an error names the step in its body
+        if isinstance(node, (Iterate, Feedback)):  # first, so that an error names the step in its body
             node = replace(node, body=tuple(map(sealed_node, node.body)))
         try:
             return map_code(node, lambda part: sealed(part, node.label))

@@ -30,12 +30,12 @@ class Round(Generic[S]):
     """What a body returns if the next round's input is not all: `Round(new, again=…, out={"name": …})`.
 
     `new` is what the next round takes. There is another round only if `again` has an element. `out` are collections to
-    use outside the loop: each will hold what all rounds put in it.
+    use outside the loop: each will hold what all rounds put in it. The body of a `Feedback` may return one, unnamed.
     """
 
     new: S
     again: PCollection[Any] | None = None
-    out: Mapping[str, PCollection[Any]] = field(default_factory=dict)
+    out: Mapping[str, PCollection[Any]] | PCollection[Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,15 @@ class IterateResult(Generic[S]):
         """All collections, those of the result first."""
         yield from (pcoll for _, pcoll in parts_of(self.result))
         yield from self.out.values()
+
+
+def named_outputs(turn: Round[Any]) -> Mapping[str, PCollection[Any]]:
+    """The collections that leave a loop, by name."""
+    if not isinstance(turn.out, Mapping):
+        raise BuildError(f'out names what leaves the loop, as in out={{"name": pcoll}}: it is {shorten(turn.out)}')
+    for name, pcoll in turn.out.items():
+        checked_collection(pcoll, f"out[{name!r}]")
+    return turn.out
 
 
 class Until(ABC):
@@ -154,10 +163,11 @@ class Iterate(Transform, Generic[In, Out]):
 
         (turn, again, until), body = capture(pipeline, before, build)
         after = [pcoll for _, pcoll in parts_of(turn.new)]
+        out = named_outputs(turn)
         conditions = [pcoll for pcoll in (turn.again, again) if pcoll is not None]
         self._check_end(conditions, until)
         check_body(body, [name for name, _ in given], before, after)
-        unbounded = not all(pcoll.is_bounded for pcoll in (*after, *conditions, *turn.out.values()))
+        unbounded = not all(pcoll.is_bounded for pcoll in (*after, *conditions, *out.values()))
         rounds = MANY_ROUNDS if self.rounds is None else self.rounds
         if unbounded:
             _check_unbounded(before, rounds, ends=bool(conditions) or until is not None)
@@ -173,13 +183,13 @@ class Iterate(Transform, Generic[In, Out]):
             after,
             again=conditions,
             until=until,
-            gives=turn.out,
+            gives=out,
             rounds=rounds,
             strict=self.strict,
         )
         result = like(input, results[: len(given)])
-        if turn.out or turn.again is not None:
-            return IterateResult(result, dict(zip(turn.out, results[len(given) :], strict=True)))
+        if out or turn.again is not None:
+            return IterateResult(result, dict(zip(out, results[len(given) :], strict=True)))
         return result
 
     def _check_end(self, conditions: Sequence[PCollection[Any]], until: PCollection[Any] | None) -> None:
@@ -221,8 +231,7 @@ def _check_returned(body: str, names: Sequence[str], turn: Round[Any]) -> None:
             raise BuildError(f"{body} must return what the next round takes, {wanted}, and returned {shorten(pcoll)}")
     if turn.again is not None:
         checked_collection(turn.again, "again")
-    for name, pcoll in turn.out.items():
-        checked_collection(pcoll, f"out[{name!r}]")
+    named_outputs(turn)
 
 
 def _check_unbounded(before: Sequence[PCollection[Any]], rounds: int, *, ends: bool) -> None:

@@ -12,7 +12,7 @@ from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.elementwise import require_pairs
 from tidegate.sdk.primitives.grouping import CombinePerKey, pair_type
-from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, Round
+from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, Round, named_outputs
 from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import compatibility
@@ -160,8 +160,9 @@ class IterateDelta(Transform, Generic[K, V, W]):
             return turn, [updates, updates if following is None else following]
 
         (turn, after), body = capture(pipeline, before, build)
+        out = named_outputs(turn)
         again = [] if turn.again is None else [turn.again]
-        if not all(each.is_bounded for each in (*after, *again, *turn.out.values())):
+        if not all(each.is_bounded for each in (*after, *again, *out.values())):
             raise BuildError("IterateDelta needs bounded input, and its body reads a collection that is unbounded")
         check_body(body, ["updates", "workset"], before, after)
         results = add_loop(
@@ -182,14 +183,14 @@ class IterateDelta(Transform, Generic[K, V, W]):
             after,
             again=again,
             until=None,
-            gives=turn.out,
+            gives=out,
             rounds=MANY_ROUNDS if self.rounds is None else self.rounds,
             strict=self.strict,
             merge=None if self.merge is None else UserFn.of(self.merge, combiner_name(self.merge)),
             changed=None if self.changed is None else UserFn.of(self.changed, name_of(self.changed)),
         )
-        if turn.out or turn.again is not None:
-            return IterateResult(results[0], dict(zip(turn.out, results[2:], strict=True)))
+        if out or turn.again is not None:
+            return IterateResult(results[0], dict(zip(out, results[2:], strict=True)))
         return results[0]
 
     def _one_value(self, name: str) -> CombinePerKey[Any]:
@@ -235,8 +236,7 @@ def _returned(body: str, turn: Round[Any]) -> tuple[PCollection[Any], PCollectio
     require_pairs(updates, "the solution")
     if turn.again is not None:
         checked_collection(turn.again, "again")
-    for name, pcoll in turn.out.items():
-        checked_collection(pcoll, f"out[{name!r}]")
+    named_outputs(turn)
     return updates, following
 
 

@@ -102,6 +102,11 @@ class StepBuilder:
         for out in outputs:
             self.steps.collections[out.id] = out.as_data()
 
+    @property
+    def in_loop(self) -> bool:
+        """Whether the body of a loop is being built."""
+        return self._loops > 0
+
     def check_readable(self, id: str) -> None:
         """Raise BuildError if no new step can read the collection: it was removed, or exists in a loop's body alone."""
         if id in self.steps.collections:

@@ -433,6 +433,13 @@ def is_data_driven(trigger: Trigger, *, late: bool = True) -> bool:
     return any(is_data_driven(part, late=late) for part in parts_of(trigger))
 
 
+def waits_for_watermark(trigger: Trigger) -> bool:
+    """Whether it, or a part of it, fires because the watermark has advanced."""
+    return isinstance(trigger, DefaultTrigger | AfterWatermark | EveryEventTime) or any(
+        map(waits_for_watermark, parts_of(trigger))
+    )
+
+
 def contains_delta(trigger: Trigger) -> bool:
     """Whether the trigger contains an `AfterDelta`, whose reference element has no meaning after a merge."""
     return isinstance(trigger, AfterDelta) or any(map(contains_delta, parts_of(trigger)))

@@ -47,11 +47,9 @@ class Watcher(Operator):
         self._main = set(node.inputs) | {edge.collection for edge in plan.inputs(step.id) if edge.side is None}
         self._late = next((out.collection for out in node.outputs if out.tag == getattr(node, "late_tag", None)), None)
         self._key_of = node.key if isinstance(node, CombinePerKey) else "first"
-        strategy = self._input.windowing
-        self._strategy = strategy
-        self._tracker = WindowTracker(strategy)
-        self._event = 0
-        self._spacing = 0.0
+        self._strategy = self._input.windowing
+        self._tracker = WindowTracker(self._strategy)
+        self._event, self._spacing = 0, 0.0
         self._key: TrackedKey | None = None
         self._firings: Sample[tuple[Firing, TrackedWindow | None]] = Sample(MOST_FIRINGS)
         self._advances: Sample[tuple[Moment, int]] = Sample(MOST_ADVANCES)
@@ -112,6 +110,9 @@ class Watcher(Operator):
 
     def hold(self) -> int:
         return self._inner.hold()
+
+    def under_way(self) -> int:
+        return self._inner.under_way()
 
     def finish(self) -> Iterator[Emitted]:
         self._key = None

@@ -143,6 +143,9 @@ class SideInputOperator(Operator):
     def hold(self) -> int:
         return min(self.inner.hold(), self._waiting.hold())
 
+    def under_way(self) -> int:
+        return min(self.inner.under_way(), self._waiting.hold())
+
     def finish(self) -> Iterator[Emitted]:
         for side in self.sides:
             yield from self.on_side_watermark(side, MAX_MICROS)

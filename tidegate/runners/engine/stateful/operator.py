@@ -159,6 +159,9 @@ class StatefulOperator(KeyedOperator):
         """The least output timestamp of a timer or of `@on_window_expiration`."""
         return min(self._timers.hold(), self._windows.hold())
 
+    def under_way(self) -> int:
+        return MAX_MICROS if self._timers.next_clock() is None else self._timers.hold()
+
     def finish_bundle(self) -> Iterator[Emitted]:
         fused = self._loops.fused
         yield from fused.finish_bundle()
