@@ -147,8 +147,11 @@ class Execution:
     def _has_enough(self) -> bool:
         return self._enough is not None and self._should_stop()
 
+    def _feed(self, step: Step) -> Feed:
+        return feed(step, self.clock, inline=self.context.inline != "off")
+
     def _read_to_end(self, step: Step, feeds: list[Feed]) -> None:
-        source = feed(step, self.clock)
+        source = self._feed(step)
         feeds.append(source)
         while not source.ended:
             if self._should_stop():
@@ -169,7 +172,7 @@ class Execution:
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the unbounded sources in turn until all have ended or the run stops."""
-        live = [(step, feed(step, self.clock)) for step in self._sources(live=True)]
+        live = [(step, self._feed(step)) for step in self._sources(live=True)]
         watermarked: set[str] = set()
         feeds += [source for _, source in live]
         deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)

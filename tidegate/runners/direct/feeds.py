@@ -45,21 +45,21 @@ class Feed(Protocol):
         """Release the readers."""
 
 
-def feed(step: Step, clock: Clock) -> Feed:
-    """The feed of a source step."""
+def feed(step: Step, clock: Clock, *, inline: bool) -> Feed:
+    """The feed of a source step. `inline`: as for SourceStep."""
     match step.head:
         case TestStream() as node:
             assert isinstance(clock, ManualClock)
             return _ScriptFeed(node, clock)
         case _:
-            return _SourceFeed(step, clock)
+            return _SourceFeed(step, clock, inline=inline)
 
 
 class _SourceFeed:
     """All splits of a source, read by one reader."""
 
-    def __init__(self, step: Step, clock: Clock) -> None:
-        source = source_step(step.head)
+    def __init__(self, step: Step, clock: Clock, *, inline: bool) -> None:
+        source = source_step(step.head, inline=inline)
         self._collection = step.head.output()
         self._clock = clock
         self._reader = SourceReader(source, clock)

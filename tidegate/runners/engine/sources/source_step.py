@@ -15,7 +15,7 @@ from tidegate.sdk.user_code.frames import Where
 @dataclass(frozen=True, slots=True)
 class SourceStep:
     """A source, how its elements are stamped, and the step that errors name. `rate_limit`: elements per second;
-    `discovers`: the source may have an enumerator."""
+    `discovers`: the source may have an enumerator. `inline`: loops may contain the function for timestamps."""
 
     label: str
     where: Where
@@ -24,14 +24,15 @@ class SourceStep:
     stamping: Stamping | None = None
     rate_limit: float | None = None
     discovers: bool = False
+    inline: bool = True
 
     def splits(self, desired: int) -> list[Split]:
         """The splits of the source, about `desired` of them."""
         return list(guarded(self.source.splits, desired, step=self.label, where=self.where, method="splits"))
 
 
-def source_step(node: Node) -> SourceStep:
-    """The source of a `Read`, or the elements of a `Create` as a source."""
+def source_step(node: Node, *, inline: bool = True) -> SourceStep:
+    """The source of a `Read`, or the elements of a `Create` as a source. `inline`: as for SourceStep."""
     match node:
         case Read():
             return SourceStep(
@@ -42,6 +43,7 @@ def source_step(node: Node) -> SourceStep:
                 node.stamping,
                 node.rate_limit,
                 node.discovers,
+                inline,
             )
         case Create():
             return SourceStep(node.label, node.where, Created(node.values.load()))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly, rethrow, user_error
 from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
+from tidegate.runners.engine.sources.timestamps import TimestampFunction
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.sdk.connectors.sources import AsyncReader, Batch, Columns, Position, Reader, Split
 from tidegate.sdk.data.block import Block
@@ -72,7 +73,8 @@ class SplitReader:
         self._reader: Reader[Any] = reader
         self._reader.now = clock.now
         stamping = step.stamping
-        self._timestamp = stamping.timestamp.load() if stamping and stamping.timestamp else None
+        timestamp = stamping.timestamp if stamping else None
+        self._timestamp = TimestampFunction(timestamp, inline=step.inline) if timestamp is not None else None
         self._greatest = MIN_MICROS
         self._last_elements = clock.monotonic()
 
@@ -188,10 +190,13 @@ class SplitReader:
         """The timestamps, with the least and the greatest of them."""
         assert self._timestamp is not None
         try:
-            return element_column(list(map(self._timestamp, block.values)))
-        except Exception:  # stamp one by one, to find the element that failed
-            timestamps = self._timestamps_singly(block)
-            return timestamps, (min(timestamps), max(timestamps))
+            found = self._timestamp.of(block.values)
+            if len(found) == len(block):
+                return element_column(found)
+        except Exception:
+            pass
+        timestamps = self._timestamps_singly(block)  # to find the element that failed
+        return timestamps, (min(timestamps), max(timestamps))
 
     def _timestamps_singly(self, block: Block) -> list[int]:
         assert self._timestamp is not None
@@ -199,7 +204,7 @@ class SplitReader:
         value = None
         try:
             for value in block.values:
-                timestamps.append(element_micros(self._timestamp(value)))
+                timestamps.append(element_micros(self._timestamp.call(value)))
         except Exception as error:
             step = self._step
             rethrow(user_error(error, step=step.label, where=step.where, element=value, method="timestamp"))

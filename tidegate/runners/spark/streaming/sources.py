@@ -67,7 +67,9 @@ class SplitSources:
         self._index = index
         self._steps = {step.id: step for step in steps}
         self._readers = {
-            id: SourceReader(source_step(step.head), clock, tasks=job.levels.tasks(step, job.tasks))
+            id: SourceReader(
+                source_step(step.head, inline=job.inline != "off"), clock, tasks=job.levels.tasks(step, job.tasks)
+            )
             for id, step in self._steps.items()
         }
         self._watermarked: set[int] = set()

@@ -140,9 +140,9 @@ def _split_by_step(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
             start = end
 
 
-def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]) -> Iterator[Block]:
+def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any], *, inline: bool) -> Iterator[Block]:
     """The elements of a DataFrame's Arrow batches, with the timestamps that the `Read` assigns. `loads` reads PySpark's
-    pickles."""
+    pickles. `inline`: as for SourceStep."""
     node = step.head
     assert isinstance(node, Read)
     source: DataFrameSource = node.source.load()
@@ -152,7 +152,7 @@ def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]
     else:
         elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
         blocks = map(_grouped_block if getattr(source, "grouped", False) else Block, elements)
-    source_of_batches = SourceStep(node.label, node.where, _BatchSource(blocks), stamping=node.stamping)
+    source_of_batches = SourceStep(node.label, node.where, _BatchSource(blocks), stamping=node.stamping, inline=inline)
     yield from SplitReader(source_of_batches, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
 
 

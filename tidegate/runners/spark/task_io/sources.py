@@ -55,9 +55,10 @@ def decode_elements(data: Any) -> Iterator[Block]:
             yield from blocks_of(columns)
 
 
-def read_splits(step: Step, splits: list[Split], partitions: int) -> Iterator[Block]:
-    """The elements of these splits, one split after another. The `partitions` of the step share its rate limit."""
-    source, clock = source_step(step.head), SystemClock()
+def read_splits(step: Step, splits: list[Split], partitions: int, *, inline: bool) -> Iterator[Block]:
+    """The elements of these splits, one split after another. The `partitions` of the step share its rate limit.
+    `inline`: as for SourceStep."""
+    source, clock = source_step(step.head, inline=inline), SystemClock()
     limiter = None if source.rate_limit is None else RateLimiter(source.rate_limit / partitions, clock.monotonic())
     for split in splits:
         yield from SplitReader(source, split, clock).blocks(BLOCK_SIZE, limiter)

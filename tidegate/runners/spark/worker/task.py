@@ -198,7 +198,8 @@ class LevelTask:
             graph.open()
             if self._frame_step is not None:
                 (step,) = self._sources
-                blocks = read_batches(step, batches, unpickling(self.plan.pipeline.classes))
+                inline = context.inline != "off"
+                blocks = read_batches(step, batches, unpickling(self.plan.pipeline.classes), inline=inline)
                 yield from self._push_blocks(step, blocks, graph, context)
             else:
                 yield from self._read(graph, context)
@@ -224,7 +225,8 @@ class LevelTask:
         for step in self._sources:
             if step.id in inputs.splits:
                 assigned = inputs.splits[step.id]
-                blocks = read_splits(step, assigned[self.partition], len(assigned))
+                inline = context.inline != "off"
+                blocks = read_splits(step, assigned[self.partition], len(assigned), inline=inline)
             else:
                 blocks = read_elements(step, inputs, self.partition)
             yield from self._push_blocks(step, blocks, graph, context)

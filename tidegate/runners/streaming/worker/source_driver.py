@@ -210,7 +210,7 @@ class SourceDriver:
 
 
 def _reader(step: Step, env: TaskEnvironment, alignment: WatermarkAlignment | None) -> SourceReader:
-    source = source_step(step.head)
+    source = source_step(step.head, inline=env.context.inline != "off")
     aligned = None if source.bounded else alignment
     reader = SourceReader(
         source,
