@@ -109,6 +109,16 @@ def test_explain_says_which_regions_all_tasks_run_again() -> None:
     assert "hash exchange" not in text[text.index("Loop loop") :]
 
 
+def test_all_tasks_run_a_loop_whose_result_is_read_together_with_its_input() -> None:
+    p = tg.Pipeline()
+    numbers = p | "numbers" >> tg.Create([("a", 1), ("b", 2)]).with_output_types(tuple[str, int])
+    loop = numbers | "loop" >> tg.Iterate(lambda x: x | tg.MapValues(lambda n: n + 1), rounds=3)
+    _ = (numbers, loop) | tg.CoGroupByKey() | "print" >> tg.Map(print)
+    _ = (numbers, loop) | tg.Flatten() | "print both" >> tg.Map(print)
+    (found,) = plan(p.sealed(), Traits(parallel=True, parallel_loops=True)).loops
+    assert found.regions
+
+
 def components(*, values: bool = False) -> Pipeline:
     """A loop with a solution."""
     p = tg.Pipeline()

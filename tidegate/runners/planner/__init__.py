@@ -9,7 +9,7 @@ from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.feedback import flattened
 from tidegate.runners.planner.loops import body_of, unrolled, with_inputs_of_steps, with_kept_tables
-from tidegate.runners.planner.parallel_loops import with_parallel_loops
+from tidegate.runners.planner.parallel_loops import lacks_stored_input, with_parallel_loops
 from tidegate.runners.planner.rewrite import drop_dead, emitted_as
 from tidegate.runners.planner.validate import validate
 from tidegate.sdk.portable.model import Feedback, Iterate, Pipeline, Relate
@@ -34,6 +34,8 @@ def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Pla
     made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
     if not (traits.parallel_loops and made.loops):
         return made
+    if not traits.blocking and lacks_stored_input(made):
+        return _planned(pipeline, replace(traits, blocking=True), results)
     of_bodies = replace(traits, blocking=False, parallel_loops=False)
     return with_parallel_loops(made, lambda body, read: _planned(body, of_bodies, read))
 

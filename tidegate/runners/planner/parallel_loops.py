@@ -31,6 +31,7 @@ PlanBody: TypeAlias = Callable[[Pipeline, frozenset[str]], Plan]
 """Plans the body of a loop, of which these collections are read outside it."""
 
 _READ_AGAIN: Final = Exchange("forward", "blocking", "each round reads it again")
+_IN_ONE_REGION: Final = "its input and its result are in one region"
 _RESULT: Final = Exchange("forward", "blocking", "the result of the rounds")
 
 
@@ -46,6 +47,11 @@ def with_parallel_loops(plan: Plan, plan_body: PlanBody) -> Plan:
     return plan
 
 
+def lacks_stored_input(plan: Plan) -> bool:
+    """Whether all tasks could run a loop if the exchanges around it were blocking."""
+    return any(_why_in_one_task(plan, loop.node) == _IN_ONE_REGION for loop in plan.loops)
+
+
 def _why_in_one_task(plan: Plan, node: Iterate) -> str:
     """Why one task runs a loop; "" if all can."""
     (step,) = (step for step in plan.steps if step.tail is node)
@@ -54,7 +60,7 @@ def _why_in_one_task(plan: Plan, node: Iterate) -> str:
     if any(variable.form != "all" for variable in node.variables):
         return "the solution is a table in its memory"
     if not all(edge.exchange is not None and edge.exchange.mode == "blocking" for edge in plan.inputs(step.id)):
-        return "its input and its result are in one region"
+        return _IN_ONE_REGION
     return ""
 
 
