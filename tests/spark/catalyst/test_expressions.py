@@ -38,28 +38,38 @@ def reference(spark_session: Any) -> SparkRows:
     return SparkRows(spark_session, ROWS)
 
 
-def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int) -> list[str]:
-    """Where Python and Spark differ. `errors_each`: how many failing rows of each expression to try on Spark."""
+def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int, asked: int = 1) -> list[str]:
+    """Where Python and Spark differ.
+
+    That a row fails is compared for all; which error it is takes a query of its own, and is asked for `errors_each`
+    rows of one in `asked` expressions.
+    """
     from pyspark.errors import PySparkException
 
     python = [python_results(tree, ROWS) for tree in trees]
     failing = [[k for k, value in enumerate(values) if isinstance(value, ExpressionError)] for values in python]
     try:
-        spark = reference.values(trees, failing)
+        spark, succeeding = reference.values(trees, failing)
     except PySparkException as error:
         if len(trees) > 1:
-            return [each for tree in trees for each in differences(reference, [tree], errors_each)]
+            return [each for tree in trees for each in differences(reference, [tree], errors_each, asked)]
         fails = [k for k in range(len(ROWS)) if k not in failing[0] and reference.condition(trees[0], k)]
         return [f"{text(trees[0])}: only Spark fails for {_shown(trees[0], k)}: {error}"[:400] for k in fails[:3]]
     found = []
-    for tree, ours, theirs, failed in zip(trees, python, spark, failing, strict=True):
+    of = zip(trees, python, spark, failing, succeeding, strict=True)
+    for number, (tree, ours, theirs, failed, succeeded) in enumerate(of):
         rounded = any(isinstance(each, Call) and OPERATIONS[each.operation].rounded for each in walk(tree))
         for k, (one, other) in enumerate(zip(ours, theirs, strict=True)):
             if k not in failed and not same(one, other, 1e-12 if rounded else 0.0):
                 found.append(f"{text(tree)}: Python {one!r}, Spark {other!r} for {_shown(tree, k)}")
         beyond = not fits(tree)  # other SQL than the runner's, with which Spark goes beyond the year 9999
         comparable = [k for k in failed if not (beyond and ours[k].condition == "DATETIME_OVERFLOW")]
-        for k in comparable[:errors_each]:
+        found += [
+            f"{text(tree)}: only Python fails for {_shown(tree, k)}: {ours[k]}"
+            for k in comparable
+            if k in succeeded and ours[k].condition != "DATETIME_OVERFLOW"
+        ]
+        for k in comparable[:errors_each] if number % asked == 0 else ():
             condition = reference.condition(tree, k)
             if condition != ours[k].condition:
                 found.append(f"{text(tree)}: Python {ours[k]}, Spark {condition!r} for {_shown(tree, k)}")
@@ -93,7 +103,13 @@ def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfi
     draw = random.Random(20)
     count = pytestconfig.getoption("--expressions")
     trees = [random_tree(draw, draw.randrange(2, 5)) for _ in range(count)]
-    assert [each for batch in batches(trees, 25) for each in differences(reference, batch, 1)] == []
+    trees = [tree for tree in trees if not any(map(is_constant_null, walk(tree)))]
+    assert [each for batch in batches(trees, 25) for each in differences(reference, batch, 1, 8)] == []
+
+
+def is_constant_null(tree: Tree) -> bool:
+    """Whether a part is NULL without reading a row: Spark makes what it stands in NULL, without computing the rest."""
+    return not any(isinstance(each, Column) for each in walk(tree)) and python_results(tree, ROWS[:1]) == [None]
 
 
 @pytest.mark.parametrize("key", ["p", "x", "s"])

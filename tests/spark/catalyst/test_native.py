@@ -30,7 +30,7 @@ SALES = [Sale("a", 1), Sale("b", 2), Sale("a", 5), Sale("c", 0)]
 
 def test_random_queries_have_the_answers_of_the_direct_runner(no_workers: None, pytestconfig: pytest.Config) -> None:
     grammar = Grammar(7)
-    for _ in range(max(3, pytestconfig.getoption("--expressions") // 20)):
+    for _ in range(max(3, pytestconfig.getoption("--expressions") // 33)):
         query = grammar.query()
         found = []
         for runner in ("direct", "spark"):

@@ -146,6 +146,11 @@ def _literal(value: Any) -> str:
     raise AssertionError(f"no literal for {value!r}")
 
 
+def _without_error(text: str) -> str:
+    """SQL that is true if an expression has a value. Spark's try_to_binary gives NULL for any error in its argument."""
+    return f"try_to_binary(concat('v', coalesce(CAST({text} AS STRING), '')), 'utf-8') IS NOT NULL"
+
+
 def _as_run(tree: Tree) -> str:
     """The SQL of a tree as the Spark runner writes it, if it does; else that of the reference."""
     return expressions.sql(tree) if expressions.fits(tree) else sql(tree)
@@ -165,15 +170,19 @@ class SparkRows:
         self.frame = self.session.createDataFrame(numbered, f"row int, {DDL}").coalesce(1).cache()
         self.frame.createOrReplaceTempView("expression_rows")
 
-    def values(self, trees: Sequence[Tree], without: Sequence[Collection[int]]) -> list[list[Any]]:
-        """For each tree its values for all rows but those `without` it, for which there is None."""
-        columns = ", ".join(
-            f"CASE WHEN row IN ({', '.join(map(str, left_out)) or -1}) THEN NULL ELSE {_as_run(tree)} END AS v{k}"
-            for k, (tree, left_out) in enumerate(zip(trees, without, strict=True))
-        )
-        rows = self.session.sql(f"SELECT row, {columns} FROM expression_rows").collect()
+    def values(
+        self, trees: Sequence[Tree], failing: Sequence[Collection[int]]
+    ) -> tuple[list[list[Any]], list[list[int]]]:
+        """For each tree its values for all rows but those that should fail, and which of these don't fail."""
+        columns = []
+        for k, (tree, left_out) in enumerate(zip(trees, failing, strict=True)):
+            text, rows = _as_run(tree), ", ".join(map(str, left_out)) or -1
+            columns.append(f"CASE WHEN row IN ({rows}) THEN NULL ELSE {text} END AS v{k}")
+            columns.append(f"CASE WHEN row IN ({rows}) THEN {_without_error(text)} ELSE FALSE END AS f{k}")
+        rows = self.session.sql(f"SELECT row, {', '.join(columns)} FROM expression_rows").collect()
         rows.sort(key=lambda row: row["row"])
-        return [[from_spark(row[f"v{k}"]) for row in rows] for k in range(len(trees))]
+        values = [[from_spark(row[f"v{k}"]) for row in rows] for k in range(len(trees))]
+        return values, [[row["row"] for row in rows if row[f"f{k}"]] for k in range(len(trees))]
 
     def condition(self, tree: Tree, row: int) -> str:
         """The condition of the error of a tree for a row, under the name that it has in Tidegate; "" without one."""

@@ -44,9 +44,9 @@ class Signature:
 class Operation:
     """A row of the table.
 
-    `fails`: it may raise an error for arguments of the right types. `eager`: all its arguments are evaluated, even
-    after one that is NULL. `last_first`: they are evaluated from the last to the first. `rounded`: back ends may differ
-    in the last digits. `of_window`: its value is that of the element's window.
+    `fails`: it may raise an error for arguments of the right types. `last_first`: its arguments are evaluated from the
+    last to the first. `rounded`: back ends may differ in the last digits. `of_window`: its value is that of the
+    element's window.
     """
 
     name: str
@@ -54,7 +54,6 @@ class Operation:
     summary: str
     nulls: Nulls = "strict"
     fails: bool = False
-    eager: bool = False
     last_first: bool = False
     rounded: bool = False
     aggregate: bool = False
@@ -81,14 +80,13 @@ def _row(
     nulls: Nulls = "strict",
     *,
     fails: bool = False,
-    eager: bool = False,
     last_first: bool = False,
     rounded: bool = False,
     aggregate: bool = False,
     of_window: bool = False,
 ) -> Operation:
     made = tuple(map(_signature, signatures.split(",")))
-    return Operation(name, made, summary, nulls, fails, eager, last_first, rounded, aggregate, of_window)
+    return Operation(name, made, summary, nulls, fails, last_first, rounded, aggregate, of_window)
 
 
 _NUMBERS: Final = "bigint bigint -> bigint, decimal decimal -> decimal, double double -> double"
@@ -181,7 +179,7 @@ _ROWS: Final = (
     _row("length", "string -> bigint", "The number of code points."),
     _row("upper", "string -> string", "The string in upper case."),
     _row("lower", "string -> string", "The string in lower case."),
-    _row("concat", "string string string* -> string", "The strings one after another.", eager=True),
+    _row("concat", "string string string* -> string", "The strings one after another."),
     _row(
         "substring",
         "string bigint bigint -> string",

@@ -94,7 +94,7 @@ class _Printer:
             case Literal(value=value):
                 return self._literal(value)
             case Cast(operand=operand, type=type):
-                return self._strict(cast_template(operand.type, type), (operand,), eager=False)
+                return self._strict(cast_template(operand.type, type), (operand,))
             case Case(branches=branches, otherwise=otherwise):
                 text = self.print(otherwise)
                 for condition, value in reversed(branches):
@@ -116,33 +116,33 @@ class _Printer:
                 return self._is_in(arguments)
             case "like":
                 match_ = strings.like_pattern(str(_value(arguments[1]))).fullmatch
-                return self._strict(f"({self._constant(match_)}({{0}}) is not None)", arguments[:1], eager=False)
+                return self._strict(f"({self._constant(match_)}({{0}}) is not None)", arguments[:1])
             case "date_format":
                 write = formatter(str(_value(arguments[1])))
-                return self._strict(f"{self._constant(write)}({{0}})", arguments[:1], eager=False)
+                return self._strict(f"{self._constant(write)}({{0}})", arguments[:1])
             case "regexp_extract":
                 extract = strings.regexp_extractor(str(_value(arguments[1])), int(_value(arguments[2])))
-                return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1], eager=False)
+                return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1])
             case "window_start" | "window_end" | "window_time":
                 return self._filled(template_of(call.operation, (), call.type), ("window",))
             case "remainder" | "div" if _is_positive(arguments[1]):
                 sign = {"remainder": "%", "div": "//"}[call.operation]
                 divided = f"({{t}} {sign} {{1}} if ({{t}} := {{0}}) >= 0 else -(-{{t}} {sign} {{1}}))"
-                return self._strict(divided, arguments, eager=False)
+                return self._strict(divided, arguments)
             case "concat":
                 joined = f"({' + '.join(f'{{{k}}}' for k in range(len(arguments)))})"
-                return self._strict(joined, arguments, eager=True)
+                return self._strict(joined, arguments)
         template = template_of(call.operation, tuple(each.type for each in arguments), call.type)
         operation = OPERATIONS[call.operation]
         if operation.nulls == "strict" or call.operation == "ln":
             ordered = arguments[::-1] if operation.last_first else arguments
-            return self._strict(template, ordered, eager=operation.eager)
+            return self._strict(template, ordered)
         return self._filled(template, list(map(self.print, arguments)))
 
-    def _strict(self, template: Template, arguments: Sequence[Tree], *, eager: bool) -> str:
+    def _strict(self, template: Template, arguments: Sequence[Tree]) -> str:
         """A template that gives NULL if an operand is NULL. Operands are evaluated in the order given.
 
-        After one that is NULL, the others are evaluated only if `eager`: they may fail.
+        After one that is NULL, the others are not evaluated.
         """
         operands: list[str] = []
         guards: list[str] = []
@@ -153,7 +153,7 @@ class _Printer:
                 operands.append(text)
                 if argument.nullable:
                     guards.append(f"({text} is None)")
-            elif argument.nullable or (may_fail(argument) and (k < last or (eager and last >= 0))):
+            elif argument.nullable or (may_fail(argument) and k < last):
                 variable = self._variable("t")
                 operands.append(variable)
                 guards.append(f"(({variable} := {text}) is None)")
@@ -162,7 +162,7 @@ class _Printer:
         body = self._filled(template, operands)
         if not guards:
             return body
-        return f"(None if {(' | ' if eager else ' or ').join(guards)} else {body})"
+        return f"(None if {' or '.join(guards)} else {body})"
 
     def _junction(self, arguments: Sequence[Tree], decisive: str, other: str) -> str:
         """AND, decided by False, or OR, decided by True. The right operand is not evaluated if the left one decides."""
