@@ -8,7 +8,7 @@ import inspect
 from tidegate.runners.engine import factory
 
 PREFIX = "tidegate.runners.engine."
-RARE = {"asynchronous.operator", "grouping.kept_tables", "iteration.lookup", "iteration.operator"}
+RARE = ("asynchronous.", "iteration.", "grouping.kept_tables")
 """Few pipelines have calls or loops, and asyncio takes long to import."""
 
 
@@ -20,6 +20,6 @@ def test_a_process_imports_all_but_rare_operators_before_it_forks_others() -> No
         for each in ast.walk(function)
         if isinstance(each, ast.ImportFrom) and each.module is not None
     }
-    assert imported - RARE == set(factory._OPERATORS)
-    assert imported >= RARE
+    assert {module for module in imported if not module.startswith(RARE)} == set(factory._OPERATORS)
+    assert all(any(module.startswith(rare) for module in imported) for rare in RARE)
     assert len(set(factory._OPERATORS)) == len(factory._OPERATORS)
