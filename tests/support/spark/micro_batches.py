@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -30,6 +30,7 @@ from tidegate.runners.spark.streaming.start import listed_splits
 from tidegate.runners.spark.streaming.state_log import Head, Piece
 from tidegate.runners.spark.streaming.task import StreamTask
 from tidegate.runners.spark.streaming.worker import LiveTasks
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import seal
@@ -137,6 +138,10 @@ class Batches:
             for live in self._tasks.values():
                 live.close()
 
+    def drain(self) -> None:
+        """Let the sources end in the next batch, as a new query does."""
+        self.job = replace(self.job, drains=True, query="draining")
+
     def batch(self) -> bool:
         """Run one batch, and commit its output. Returns whether every task has ended."""
         if self.script is not None and self.epoch and not self.script.ended:
@@ -153,12 +158,15 @@ class Batches:
         assert all(isinstance(report, TaskReport) for report in reports)
         assert sum(report.sent for report in reports) == sum(report.received for report in reports)
         assert len(reports) == len(self._tasks)
+        prepared: dict[int, list[Committable]] = {}
         for report in reports:
             self.metrics.merge(report.metrics)
             for id, committables in report.committables.items():
-                node = self._sinks[id].tail
-                assert isinstance(node, portable.Write)
-                self.metrics.merge(commit_output(node, node.sink.load(), self.job.run, committables, self.epoch))
+                prepared.setdefault(id, []).extend(committables)
+        for id, all_committables in prepared.items():
+            node = self._sinks[id].tail
+            assert isinstance(node, portable.Write)
+            self.metrics.merge(commit_output(node, node.sink.load(), self.job.run, all_committables, self.epoch))
         return all(report.ended for report in reports)
 
     def _level(self, level: int, rows: list[Row]) -> Iterator[Row]:
@@ -190,7 +198,8 @@ class MicroBatches(Runner):
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         return plan(pipeline, Traits(parallel=True, streaming=options.mode == "streaming"))
 
-    def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+    def batches(self, pipeline: portable.Pipeline, options: RunOptions) -> Batches:
+        """The job of a sealed pipeline, of which no batch has run."""
         load_operators()
         planned = self.plan(seal(pipeline, values=True), options)
         job = StreamJob(
@@ -204,11 +213,14 @@ class MicroBatches(Runner):
             max_end_timers=options.max_end_timers,
             inline=options.inline,
         )
-        batches = Batches(job, self.restores, self.seed)
+        return Batches(job, self.restores, self.seed)
+
+    def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        batches = self.batches(pipeline, options)
         try:
             batches.run()
         finally:
-            log_warnings(batches.metrics, job.max_end_timers, pipeline)
+            log_warnings(batches.metrics, options.max_end_timers, pipeline)
         return Finished(batches.metrics)
 
 

@@ -26,7 +26,8 @@ class StreamJob:
     has none here discovers them while it is read. `batch_elements`:
     how many elements a task reads from a source in a batch, at most. `memory_budget` (bytes) is per task; None: an
     equal part of the worker's memory. `secrets` has the values that the author's code refers to by name. `keys`: the
-    Spark key of each task. `query`: the name of one start of the Spark query.
+    Spark key of each task. `query`: the name of one start of the Spark query. `drains`: sources end
+    here, and all windows fire.
     """
 
     plan: Plan
@@ -43,6 +44,7 @@ class StreamJob:
     secrets: Mapping[str, SecretValue] = field(default_factory=dict, repr=False)
     keys: tuple[int, ...] = ()
     query: str = ""
+    drains: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ class StreamQuery:
         self._last_epoch = -1
         self._ended = False
         self._stop = threading.Event()
+        self._drain = threading.Event()
         self._cancel = threading.Event()
         self._failure: Exception | None = None
         """The error that ended the last batch, if any."""
@@ -63,6 +64,10 @@ class StreamQuery:
         """Stop after the batch that is running."""
         self._stop.set()
 
+    def drain(self) -> None:
+        """Read nothing more: the input ends after the batch that is running, so that all windows fire."""
+        self._drain.set()
+
     def cancel(self) -> None:
         """Stop at once; the batch that is running has no effect."""
         self._cancel.set()
@@ -71,17 +76,21 @@ class StreamQuery:
         """Run the query. Raises the author's error, or a RunError, if it fails."""
         deadline = None if run_for is None else time.monotonic() + run_for
         self._commit_final()
-        failures = 0
-        while not (self._ended or self._cancel.is_set()):
+        failures, reached = 0, self._last_epoch
+        while not (self._is_over() or self._cancel.is_set()):
             try:
                 with translated_errors("Spark could not run the stream"):
                     self._run_query(deadline)
-                break
             except RunError as error:
-                failures += 1
+                failures = 1 if self._last_epoch > reached else failures + 1
+                reached = self._last_epoch
                 if not self._is_worth_another_try(error) or failures > _TRIES:
                     raise
-                self._cancel.wait(_BACK_OFF * 2**failures)
+                self._cancel.wait(min(_BACK_OFF * 2**failures, _LONGEST_BACK_OFF))
+                continue
+            if not self._drain.is_set() or self._job.drains:
+                break
+            self._job = replace(self._job, drains=True)
         self._commit_final()
 
     def remove_uncommitted(self) -> None:
@@ -101,14 +110,14 @@ class StreamQuery:
             query = self._started()
         self._failure = None
         try:
-            seen = self._last_epoch
+            last = self._last_epoch
             while not query.awaitTermination(_POLL):
                 self._commit_final()
-                over = deadline is not None and time.monotonic() >= deadline
-                if not (over or self._stop.is_set()):
-                    seen = self._last_epoch
-                idle = self._last_epoch > seen or not query.status["isTriggerActive"]
-                if self._cancel.is_set() or self._is_over() or ((over or self._stop.is_set()) and idle):
+                if not self._is_to_stop(deadline):
+                    last = self._last_epoch
+                if self._cancel.is_set() or self._is_over():
+                    break
+                if self._is_to_stop(deadline) and self._is_between(query, last):
                     break
         except Exception:
             if self._failure is not None:
@@ -118,9 +127,24 @@ class StreamQuery:
             with contextlib.suppress(Exception):  # the JVM may have died
                 query.stop()
 
+    def _is_between(self, query: Any, last: int) -> bool:
+        """Whether a batch after `last` is final, or none is running now, after the first."""
+        if self._last_epoch > last:
+            return self._is_final(self._last_epoch)
+        return self._last_epoch >= 0 and not query.status["isTriggerActive"]
+
+    def _is_to_stop(self, deadline: float | None) -> bool:
+        """Whether this query is to stop after the batch that is running."""
+        if self._stop.is_set() or (self._drain.is_set() and not self._job.drains):
+            return True
+        return deadline is not None and time.monotonic() >= deadline
+
     def _is_over(self) -> bool:
         """Whether the last epoch, in which every task has ended, is final."""
-        return self._ended and self._checkpoint.is_final(self._last_epoch)
+        return self._ended and self._is_final(self._last_epoch)
+
+    def _is_final(self, epoch: int) -> bool:
+        return epoch >= 0 and self._checkpoint.is_final(epoch)
 
     def _started(self) -> Any:
         from pyspark.sql import functions as F
@@ -232,9 +256,10 @@ class StreamQuery:
 _committing: Final = threading.Lock()
 _POLL: Final = 0.2
 """How often (s) the driver looks whether an epoch has become final."""
-_TRIES: Final = 5
-"""How often a query is started again."""
+_TRIES: Final = 8
+"""How often a query is started again before a batch has succeeded."""
 _BACK_OFF: Final = 0.5
+_LONGEST_BACK_OFF: Final = 15.0
 _NO_WORKER: Final = "Python worker failed to connect back"
 """Part of Spark's message if a machine was too busy to start a Python worker within ten seconds."""
 

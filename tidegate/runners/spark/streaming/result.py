@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Final
 
 from tidegate.runners.completion import Latch
+from tidegate.runners.spark.plan.failures import JobCancelled
 from tidegate.runners.spark.streaming.query import StreamQuery
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import MetricResults
@@ -30,6 +32,8 @@ class StreamResult(PipelineResult):
                 self._query.run(run_for)
             finally:
                 close()
+        except JobCancelled:
+            self._state = PipelineState.CANCELLED
         except BaseException as error:
             self._error = error
             self._state = PipelineState.FAILED
@@ -57,13 +61,15 @@ class StreamResult(PipelineResult):
         return self._state
 
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
-        if drain or savepoint is not None:
-            what = "drain" if drain else "take savepoints"
-            raise UnsupportedError(f"runs on the spark runner don't {what}: use --runner streaming")
-        self._query.stop()
+        if savepoint is not None:
+            raise UnsupportedError(_NO_SAVEPOINTS)
+        if drain:
+            self._query.drain()
+        else:
+            self._query.stop()
 
     def savepoint(self, directory: str) -> None:
-        raise UnsupportedError("runs on the spark runner don't take savepoints: use --runner streaming")
+        raise UnsupportedError(_NO_SAVEPOINTS)
 
     def cancel(self) -> PipelineState:
         if not self._state.ended:
@@ -74,3 +80,6 @@ class StreamResult(PipelineResult):
 
     def metrics(self) -> MetricResults:
         return MetricResults(self._query.metrics.copy())
+
+
+_NO_SAVEPOINTS: Final = "runs on the spark runner don't take savepoints: use --runner streaming"

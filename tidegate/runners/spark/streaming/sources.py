@@ -120,6 +120,8 @@ class SplitSources:
     def resume(self, progress: Mapping[int, SourceProgress]) -> None:
         for id, each in progress.items():
             self._readers[id].continue_from(each)
+            if self._job.drains:
+                self._readers[id].stop()
 
     def close(self) -> None:
         for reader in self._readers.values():
@@ -155,7 +157,7 @@ class Discovery:
 
     @property
     def ended(self) -> bool:
-        return all(known.ended for known in self._known.values())
+        return self._job.drains or all(known.ended for known in self._known.values())
 
     def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
         for id, known in self._known.items():
