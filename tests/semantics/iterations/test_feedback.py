@@ -264,6 +264,13 @@ def test_a_loop_over_bounded_input_ends_when_nothing_is_under_way(looping: str) 
     assert p.result.metrics().counter("fed_back") == 3
 
 
+def test_a_run_of_a_loop_without_end_can_be_limited(looping: str) -> None:
+    p = TestPipeline(looping, {"run_for": "50ms"})
+    _ = p | tg.Create([1]) | tg.Feedback(lambda numbers: tg.Round(numbers | tg.Map(abs), out=numbers)) | tg.Map(abs)
+    p.run().wait_until_finish()
+    assert p.result.metrics().counter("fed_back") > 1
+
+
 # -- F5: limits
 
 

@@ -86,10 +86,13 @@ class Execution:
 
             self._loops = FeedbackGraph(plan, inner, edges, context, outlets)
         self._graph = self._loops or Graph(plan, inner, edges, context, outlets)
+        self._deadline: int | None = None
+        """When elements stop going round in loops, by the monotonic clock."""
 
     def run(self, run_for: float | None = None) -> None:
         """Open the operators, read all input, and commit the sinks."""
         feeds: list[Feed] = []
+        self._deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
         try:
             self._graph.open()
             for step in self._sources(live=False):
@@ -231,7 +234,16 @@ class Execution:
         """Run an event of the graph to its end, and let what it has fed back go round."""
         self._drive_once(event)
         if self._loops is not None:
-            self._drive_once(self._loops.going_round())
+            self._go_round(self._loops)
+
+    def _go_round(self, loops: FeedbackGraph) -> None:
+        """Let what has been fed back go round until nothing is left, or the run stops: it may do so without end."""
+        for _ in loops.going_round():
+            if self._should_stop() or (self._deadline is not None and self.clock.monotonic() >= self._deadline):
+                self.stop.set()
+                return
+            if loops.stuck:
+                self._await_calls()
 
     def _drive_once(self, event: Iterator[None]) -> None:
         """Run an event of the graph to its end; once `enough` is satisfied, stop, and skip all later events."""

@@ -44,7 +44,7 @@ class FeedbackGraph(Graph):
 
     def going_round(self) -> Iterator[None]:
         """Let what has been fed back go round until nothing is left, and propagate the watermarks of the loops, which
-        may cause more; yields after each block that leaves the graph, and while the graph is `stuck`."""
+        may cause more; yields after each turn and each block that leaves the graph, and while the graph is `stuck`."""
         going = bool(self._heads)
         while going:
             for node, head in self._heads:
@@ -75,6 +75,7 @@ class FeedbackGraph(Graph):
                 break
             self._mark_dirty(node)
             yield from self._emitting(head.again())
+            yield
         head.rest()
 
 
