@@ -112,6 +112,17 @@ def test_rounds_leave_neither_files_nor_memory_behind(tmp_path: Path, pytestconf
     assert counts[-1][1] - counts[begun][1] < 4_000  # KB, of which metrics of the first rounds are a part
 
 
+def test_a_loop_that_multiplies_until_the_disk_is_full_is_named() -> None:
+    def twice(n: int) -> list[int]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        return [n, n + 1]
+
+    p = tg.Pipeline("streaming", {"workers": 2, "restart_strategy": "none"})
+    _ = p | tg.Create(range(4)) | "grow" >> tg.Iterate(lambda x: x | "twice" >> tg.FlatMap(twice), until=tg.Empty())
+    with pytest.raises(tg.RunError, match=r"can't be stored for the steps that read it: .*\n *in step 'grow/twice'"):
+        p.run().wait_until_finish()
+
+
 def test_a_worker_that_dies_after_a_checkpoint_between_rounds_goes_on_from_it(tmp_path: Path) -> None:
     died, calls, saved = tmp_path / "died", tmp_path / "calls", tmp_path / "checkpoints"
 

@@ -23,7 +23,7 @@ from tidegate.runners.streaming.protocol.worker_messages import Prepared
 from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import PicklingError, WriteError, write_failure
+from tidegate.sdk.errors import PicklingError, RunError, WriteError, write_failure
 from tidegate.sdk.portable.model import Write
 from tidegate.sdk.time import SECOND
 
@@ -177,7 +177,7 @@ class TaskOutputs:
             env.times.records_out += len(block)
             try:
                 partitioner.write(block, env.monotonic())
-            except PicklingError as error:  # from a blocking exchange; for other channels the worker names the step
+            except (PicklingError, RunError) as error:  # of a blocking exchange; for others the worker names the step
                 rethrow(located(error, step.label, step.tail.where))
 
         return outlet
