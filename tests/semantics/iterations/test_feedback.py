@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import resource
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -308,3 +309,21 @@ def test_what_is_fed_back_spills(looping: str) -> None:
     with TestPipeline(looping, {"memory_budget": "100k"}) as p:
         pairs = p | tg.Create([(1, "")]).with_output_types(tuple[int, str])
         assert_that(pairs | tg.Feedback(double) | tg.Keys() | tg.CombineGlobally(sum), equal_to([sum(range(1, 4096))]))
+
+
+def test_a_loop_that_multiplies_without_end_fails_and_is_named(looping: str) -> None:
+    """A limit on the size of files stands for a disk that is full."""
+
+    def double(texts: Any) -> Any:
+        return tg.Round(texts | tg.FlatMap(lambda text: [text + "0", text + "1"]), out=texts | tg.Filter(bool))
+
+    p = TestPipeline(looping, {"memory_budget": "100k"})
+    _ = p | tg.Create(["x" * 1000]) | "loop" >> tg.Feedback(double) | tg.Map(len)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(tg.RunError, match=r"elements that were fed back and wait for their turn") as caught:
+            p.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "in step 'loop'" in str(caught.value)
