@@ -23,6 +23,8 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "FROM orders WHERE id < 3 ORDER BY id": [(1, "d", "", ""), (2, "", "a", "x")],
     "SELECT DATE_FORMAT(at, 'dd.MM.yyyy HH:mm') AS d FROM orders WHERE id = 2": [("01.01.2024 10:05",)],
     "SELECT COUNT(DISTINCT user) n, MIN(DISTINCT qty) m FROM orders": [(3, 1)],
+    "SELECT COUNT(DISTINCT user) a, COUNT(DISTINCT qty) b, COUNT(DISTINCT qty) FILTER (WHERE id < 3) c, COUNT(*) n "
+    "FROM orders": [(3, 3, 2, 4)],
     "SELECT COUNT(*) n, SUM(qty) s FROM orders WHERE qty > 1000": [(0, None)],
     "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY qty % 2 ORDER BY odd": [(0, 1), (1, 3)],
     "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY odd ORDER BY n": [(0, 1), (1, 3)],

@@ -35,7 +35,6 @@ REFUSED = {
     "SELECT TRY_CAST(user AS BIGINT) AS n FROM orders": "a value that can't be cast is an error",
     "SELECT CAST(user AS INT) AS n FROM orders": "the type INT is not supported: write BIGINT",
     "SELECT CURRENT_TIMESTAMP AS t FROM orders": "would differ whenever the pipeline runs again",
-    "SELECT SUM(DISTINCT qty) AS s FROM orders": "DISTINCT is supported in COUNT, MIN and MAX",
     "SELECT at + INTERVAL '1' MONTH AS t FROM orders": "takes",
     "SELECT id FROM orders WHERE id = 1 OR EXISTS (SELECT 1 FROM users)": "EXISTS stands in WHERE alone",
     "SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 5 AND 1": "SYMMETRIC is not supported here",
@@ -46,6 +45,10 @@ REFUSED = {
     "SELECT user, COUNT(*) n FROM orders GROUP BY ROLLUP (user)": "ROLLUP",
     "SELECT * FROM orders o NATURAL JOIN users u": "not supported here",
     "INSERT INTO x SELECT id FROM orders": "is no query",
+    "SELECT SUM(DISTINCT qty) AS n FROM orders": r"SUM\(DISTINCT qty\): DISTINCT is supported in COUNT, MIN and MAX. "
+    "Aggregate a SELECT DISTINCT",
+    "SELECT AVG(DISTINCT qty) FILTER (WHERE id > 1) AS n FROM orders": r"AVG\(DISTINCT qty\): DISTINCT is supported in",
+    "SELECT COUNT(DISTINCT id, qty) AS n FROM orders": r"COUNT\(DISTINCT id, qty\): DISTINCT takes one column",
     "SELECT nope(id) AS n FROM orders": r"there is no function nope; functions=\{…\} of tg.Sql has none",
     "SELECT SPLIT_PART(user, 'a') AS n FROM orders": "SPLIT_PART takes a string, a separator and a number",
     "SELECT id FROM orders WHERE id = :n": "the parameter n has no value",

@@ -25,7 +25,17 @@ class Grammar:
             inner = self.select(2)
             where = self.pick("", " WHERE c1 > 1", " WHERE c2 IS NOT NULL")
             return f"WITH t AS ({inner}) SELECT c1, COUNT(*) AS c2, MAX(c2) AS c3 FROM t{where} GROUP BY c1"
+        if kind < 0.4:
+            return self.ranked()
         return self.select(self.random.randint(1, 3))
+
+    def ranked(self) -> str:
+        """The first rows of each partition. Its order leaves no ties, which DuckDB would break in its own way."""
+        by = self.pick("k", "s", "v % 2", "k, s")
+        order = f"{self.pick('v', 'v DESC', 'v + k')} NULLS {self.pick('FIRST', 'LAST')}"
+        number = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY {order}, k, s) AS n"
+        kept = self.pick("n = 1", "n <= 2", "n BETWEEN 2 AND 3", "n > 1 AND k > 1")
+        return f"SELECT k AS c1, v AS c2, n AS c3 FROM (SELECT k, v, {number} FROM a) AS r WHERE {kept}"
 
     def pick(self, *choices: str) -> str:
         return self.random.choice(choices)
