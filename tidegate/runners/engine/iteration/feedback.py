@@ -132,7 +132,7 @@ class FeedbackHead(Operator):
             self._back.add(block)
         except RunError as error:
             raise self._located(
-                f"{error}. The loop holds {self.backlog:,} elements that were fed back and wait for their turn: if the loop "
+                f"{error}. The loop holds {self.backlog:,} elements that were fed back and wait for their turn: if it "
                 "multiplies what goes round, filter what it feeds back, or give it max_hops"
             ) from error
 
