@@ -1,4 +1,4 @@
-"""Run the tests of SQL with the lowest, the newest and the compiled sqlglot that the extra `sql` allows.
+"""Run the tests of SQL with each kind of sqlglot that the extra `sql` allows, and with Ibis.
 
 `make sqlglot-versions` runs it. Each version gets an environment of its own under build/sqlglot, which sees everything
 else that is installed beside the Python that runs this.
@@ -33,15 +33,16 @@ def variants() -> dict[str, str]:
         "lowest": f"sqlglot=={lowest}",
         "newest": str(wanted),
         "compiled": f"sqlglot[c]{wanted.specifier}",
+        "with Ibis": f"{wanted} ibis-framework>=12",
     }
 
 
 def python_with(name: str, package: str) -> Path:
     """The Python of an environment with this sqlglot in front of what is installed here."""
-    folder = ROOT / "build" / "sqlglot" / name
+    folder = ROOT / "build" / "sqlglot" / name.replace(" ", "-")
     venv.create(folder, with_pip=True, clear=True)
     python = folder / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", package], check=True)
+    subprocess.run([python, "-m", "pip", "install", "--quiet", *package.split()], check=True)
     purelib = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
         check=True,
