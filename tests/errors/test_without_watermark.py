@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.streaming.result import StreamingResult
+from tidegate.sdk.metrics import ENGINE
 
 
 class Feed(tg.io.Source[int]):
@@ -65,13 +67,22 @@ def log_of_run(
     steps: tuple[Any, ...] = (FIXED, SUM),
     **read: Any,
 ) -> str:
-    p = tg.Pipeline(runner=runner, options=["--run_for", "1s"])
+    p = tg.Pipeline(runner=runner, options=["--run_for", "1s"] if runner == "direct" else [])
     stamped = p | "feed" >> tg.Read(Feed(has_watermark), **read) | tg.Map(lambda n: tg.TimestampedValue(("k", n), n))
     for step in steps:
         stamped = stamped | step
     _ = stamped | tg.Map(str)
-    p.run().wait_until_finish()
+    end(p.run())
     return caplog.text
+
+
+def end(result: tg.PipelineResult) -> None:
+    """Stop a stream once its twenty elements have been read; the direct runner ends by itself."""
+    if isinstance(result, StreamingResult):
+        while result.metrics().counter("elements_out", step="feed", namespace=ENGINE) < 20:
+            assert result.wait_until_finish(timeout=0.05) is tg.PipelineState.RUNNING
+        result.stop()
+    result.wait_until_finish()
 
 
 by_runner = pytest.mark.parametrize("runner", ["direct", "streaming"])
@@ -91,10 +102,10 @@ def test_timers_that_wait_for_the_watermark_cause_the_warning(runner: str, caplo
 
 
 def test_a_run_with_checkpoints_causes_the_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
-    p = tg.Pipeline(runner="streaming", options=["--run_for", "1s", "--checkpoint_dir", str(tmp_path)])
+    p = tg.Pipeline(runner="streaming", options=["--checkpoint_dir", str(tmp_path)])
     stamped = p | "feed" >> tg.Read(Feed(has_watermark=False)) | "key" >> tg.Map(lambda n: ("k", n))
     _ = stamped | "in windows" >> FIXED | "sum" >> tg.CombinePerKey(sum) | "write" >> tg.Map(str)
-    p.run().wait_until_finish()
+    end(p.run())
     assert "no watermark" in caplog.text
 
 
