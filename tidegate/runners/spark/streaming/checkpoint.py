@@ -106,6 +106,10 @@ class Checkpoint:
         """Store the committables of an epoch, by sink."""
         self._folder.write(f"manifests/{epoch}", pickle.dumps(dict(committables), 5))
 
+    def discard(self, epoch: int) -> None:
+        """The epoch has no output: what a failed attempt of it has stored is not to be committed."""
+        self._folder.remove(f"manifests/{epoch}")
+
     def outstanding(self) -> list[int]:
         """The epochs that are final, and whose output is not known to be committed."""
         epochs = sorted(int(name) for name in self._folder.names("manifests") if name.isdigit())

@@ -232,6 +232,8 @@ class StreamQuery:
                 committables.setdefault(id, []).extend(prepared)
         if committables:
             self._checkpoint.store(epoch, committables)
+        else:
+            self._checkpoint.discard(epoch)
         self._reported[epoch] = metrics
         self._ended = len(reports) == self._job.tasks * self._job.levels.count and all(
             report.ended for report in reports
