@@ -148,6 +148,19 @@ def test_constants_are_read_as_side_inputs_and_as_streams(looping: str) -> None:
         assert_that(p | "start" >> tg.Create([5, 4]) | tg.Feedback(body), equal_to([3, 1, -1, 2, 0, 10]))
 
 
+def test_a_loop_ends_after_all_that_enters_its_body(looping: str) -> None:
+    """A stream that a Flatten adds in the body goes round to its end, though the loop's input has ended before."""
+    with TestPipeline(looping) as p:
+        start = p | "start" >> tg.Create([1])
+        more = p | "more" >> tg.Create([10])
+
+        def body(numbers: Any) -> Any:
+            less = (numbers, more) | tg.Flatten() | tg.Map(lambda n: n - 1)
+            return tg.Round(less | tg.Filter(lambda n: n > 0), out=less)
+
+        assert_that(start | tg.Feedback(body), equal_to([0, *range(10)]))
+
+
 def test_one_loop_feeds_another(looping: str) -> None:
     with TestPipeline(looping) as p:
         first = p | tg.Create([3]) | "first" >> tg.Feedback(countdown)

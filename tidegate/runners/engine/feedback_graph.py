@@ -30,8 +30,10 @@ class FeedbackGraph(Graph):
         self._heads = [(node, node.operator) for node in self._ordered if isinstance(node.operator, FeedbackHead)]
         self._settles = False
         """Whether nothing can go on before a call has returned that a step in a loop has made."""
-        for _, head in self._heads:
-            head.body = [self._nodes[step].operator for step in _body(plan, head.node)]
+        for node, head in self._heads:
+            body = _body(plan, head.node)
+            head.body = [self._nodes[step].operator for step in body]
+            self._await_inputs(node, _entering(plan, head.node, body))
 
     @property
     def stuck(self) -> bool:
@@ -57,6 +59,14 @@ class FeedbackGraph(Graph):
             yield from self._propagate()
             going = any(not node.ended and (head.backlog or self._is_at_its_end(head)) for node, head in self._heads)
 
+    def _await_inputs(self, node: _Node, collections: Iterable[str]) -> None:
+        """Have the watermark and the end of a loop wait for what enters its body beside its input."""
+        for collection in collections:
+            if collection not in node.inputs:
+                node.inputs.append(collection)
+                node.reads.append(collection)
+                self._readers.setdefault(collection, []).append(node)
+
     def _is_at_its_end(self, head: FeedbackHead) -> bool:
         """Whether the loop's watermark is at the end of time, and all that this has caused has been handled."""
         return not head.over and not head.backlog and self.status(head.node.before).watermark >= MAX_MICROS
@@ -81,11 +91,25 @@ class FeedbackGraph(Graph):
 
 def _body(plan: Plan, loop: Feedback) -> list[int]:
     """The steps that elements pass from the head of a loop to what is fed back, in order."""
-    (head,) = (step.id for step in plan.steps if step.head.label == loop.label)
+    head = _head(plan, loop)
     onward = _reached([head], lambda step: (edge.target for edge in plan.outputs(step) if not plan.feeds_back(edge)))
     tails = [edge.source for edge in plan.inputs(head) if plan.feeds_back(edge)]
     back = _reached(tails, lambda step: (edge.source for edge in plan.inputs(step) if not plan.feeds_back(edge)))
     return sorted((onward & back) - {head})
+
+
+def _entering(plan: Plan, loop: Feedback, body: Iterable[int]) -> Iterator[str]:
+    """The collections, but for side inputs, that steps of the body receive from outside the loop."""
+    inside = {_head(plan, loop), *body}
+    for step in body:
+        for edge in plan.inputs(step):
+            if edge.side is None and edge.source not in inside:
+                yield edge.received
+
+
+def _head(plan: Plan, loop: Feedback) -> int:
+    (head,) = (step.id for step in plan.steps if step.head.label == loop.label)
+    return head
 
 
 def _reached(start: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
