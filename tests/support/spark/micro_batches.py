@@ -118,6 +118,7 @@ class Batches:
         nodes = [step.head for step in job.plan.steps if isinstance(step.head, portable.TestStream)]
         self.script = StreamScript(nodes[0]) if nodes else None
         self.clock = 0
+        """The instant (µs) of the batch."""
 
     @property
     def script_ended(self) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,13 +38,21 @@ MakeSources: TypeAlias = Callable[[StreamJob, int, int, list[Step], Clock], Sour
 
 @dataclass(frozen=True, slots=True)
 class TaskProgress:
-    """All of a task's state but its operators': how far its steps, inputs, outputs and sources have come."""
+    """All of a task's state but its operators': how far its steps, inputs, outputs and sources have come.
+
+    `clock`: the instant (µs) of its last batch. `query`: the start of the Spark query to which that belonged.
+    """
 
     graph: GraphProgress
     inputs: dict[str, InputProgress]
     outputs: dict[int, Any]
     sources: Any
     ended: bool
+    clock: int = 0
+    query: str | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(slots=True)
@@ -107,8 +115,18 @@ class StreamTask:
             self._sources = make_sources(job, level, index, sources, self._clock)
             self._graph = Graph(job.plan, inner, edges, self._context, self._outputs.outlets())
 
-    def open(self, states: dict[str, Any] | None = None, progress: TaskProgress | None = None) -> None:
-        """Open the operators, which runs the author's set-up, and restore the state if there is one."""
+    def open(self, now: int, states: dict[str, Any] | None = None, progress: TaskProgress | None = None) -> None:
+        """Open the operators, which runs the author's set-up, and restore the state if there is one.
+
+        `now`: the instant (µs) of the first batch. For how long a split has been quiet is measured from the last batch
+        on, as in a task that has lived on; but the time in which no query was running does not count.
+        """
+        if progress is None:
+            self._clock.reach(now)
+        else:
+            self._clock.reach(progress.clock)
+            if progress.query != self._job.query:
+                self._clock.reach(now)
         with collecting(self._context.metrics):
             self._graph.open()
             if progress is None:
@@ -126,7 +144,7 @@ class StreamTask:
 
     def run(self, rows: Iterable[Row], now: int) -> list[Row]:
         """Run one batch at the instant `now` (µs). Returns the rows for tasks of later levels, and a report."""
-        self._clock.reach(now)
+        self._clock.reach(now)  # the machine's clock may have been set back since the last batch
         mine, passing, received = [], [], 0
         for row in rows:
             if self._receives(row):
@@ -136,7 +154,7 @@ class StreamTask:
                 passing.append(row)
         if not self.ended:
             with collecting(self._context.metrics):
-                self._handle(mine, now)
+                self._handle(mine, self._clock.now())
         ends = not self.ended and self._has_ended
         committables = {} if self.ended else self._outputs.prepare(last=ends)
         self.ended = self.ended or ends
@@ -205,6 +223,8 @@ class StreamTask:
             dict(self._outputs.progress()),
             self._sources.progress(),
             self.ended,
+            self._clock.now(),
+            self._job.query,
         )
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ class LiveTasks:
             task.abandon()
             task = None
         if task is None:
-            task = self._opened(job, level, index, head, store)
+            task = self._opened(job, level, index, head, store, now)
         try:
             sent = task.run(rows, now)
             saved = save(store, head, task.operators(), task.progress())
@@ -49,13 +49,13 @@ class LiveTasks:
         self._tasks[key] = saved.token, task
         return sent
 
-    def _opened(self, job: StreamJob, level: int, index: int, head: Head | None, store: Store) -> StreamTask:
+    def _opened(self, job: StreamJob, level: int, index: int, head: Head | None, store: Store, now: int) -> StreamTask:
         task = self._make(job, level, index)
         try:
             if head is None:
-                task.open()
+                task.open(now)
             else:
-                task.open(read_log(store), moved.loads(head.progress))
+                task.open(now, read_log(store), moved.loads(head.progress))
             for operator in task.operators().values():
                 operator.touched()  # begins to record what changes from here on
         except BaseException:
