@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers
 from tests.support.spark.micro_batches import MicroBatches
@@ -72,3 +74,16 @@ def test_an_epoch_that_is_run_again_without_output_discards_that_of_its_dead_att
     checkpoint.store(0, {sink: [Committable((0, 0), "of the dead attempt")]})
     query._prepare_epoch(Reports(job, ended=False), 0)
     assert folder.names("manifests") == []
+
+
+def test_a_query_whose_last_output_could_not_be_committed_is_not_complete(tmp_path: Path) -> None:
+    query, job, checkpoint, folder = started(tmp_path)
+    query._prepare_epoch(Reports(job, ended=True), 0)
+    folder.write("spark/commits/0", b"")
+    checkpoint.store(0, {-1: []})  # of a sink that can't be found
+    with pytest.raises(KeyError):
+        query.run()
+    assert not query.complete
+    checkpoint.discard(0)
+    query.run()
+    assert query.complete

@@ -47,6 +47,7 @@ class StreamQuery:
         """The metrics of the epochs that are not final yet."""
         self._last_epoch = -1
         self._ended = False
+        self._complete = False
         self._stop = threading.Event()
         self._drain = threading.Event()
         self._cancel = threading.Event()
@@ -56,9 +57,9 @@ class StreamQuery:
         """The epoch whose tasks received other rows than were sent, if any."""
 
     @property
-    def ended(self) -> bool:
-        """Whether all input has ended, and every task has handled it."""
-        return self._ended
+    def complete(self) -> bool:
+        """Whether all input has ended, every task has handled it, and all output is committed."""
+        return self._complete
 
     def stop(self) -> None:
         """Stop after the batch that is running."""
@@ -92,6 +93,7 @@ class StreamQuery:
                 break
             self._job = replace(self._job, drains=True)
         self._commit_final()
+        self._complete = self._is_over()
 
     def remove_uncommitted(self) -> None:
         """Remove output that was never committed, such as that of tasks that Spark has run twice."""

@@ -69,7 +69,7 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
 
     def close() -> None:
         log_warnings(query.metrics, options.max_end_timers, plan.pipeline)
-        if temporary is not None or query.ended:
+        if temporary is not None or query.complete:
             query.remove_uncommitted()
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
