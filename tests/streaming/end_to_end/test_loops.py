@@ -48,6 +48,18 @@ def test_a_worker_that_dies_in_a_round_changes_nothing(mode: str, tmp_path: Path
     assert result.metrics().counter("calls") == 10
 
 
+def test_a_loop_may_return_a_variable_as_it_takes_it(tmp_path: Path) -> None:
+    p = tg.Pipeline("streaming", {"workers": 2})
+    a, b = p | "a" >> tg.Create([1, 2]), p | "b" >> tg.Create([3])
+    other = (a, b) | "other" >> tg.Iterate(lambda both: (both[1], both[1]), rounds=2)
+    same = a | "same" >> tg.Iterate(lambda before: before, rounds=2)
+    for name, result in (("first", other[0]), ("second", other[1]), ("same", same)):
+        _ = result | f"text {name}" >> tg.Map(str) | f"write {name}" >> tg.io.WriteToText(str(tmp_path / name))
+    p.run().wait_until_finish()
+    assert sorted(lines_of(tmp_path / "first")) == sorted(lines_of(tmp_path / "second")) == ["3"]
+    assert sorted(lines_of(tmp_path / "same")) == ["1", "2"]
+
+
 def test_only_the_round_in_which_a_worker_dies_runs_again(tmp_path: Path) -> None:
     died, calls = tmp_path / "died", tmp_path / "calls"
 

@@ -15,6 +15,7 @@ Body: TypeAlias = tuple[tuple[str, int], ...]
 STEPS = (
     "add", "keep", "twice", "sum", "group", "join", "join with itself", "look up", "count", "merge", "window", "stamp",
     "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join", "split",
+    "return the other variable", "return what it takes",
 )  # fmt: skip
 
 MULTIPLYING = ("twice", "merge", "join with itself", "inner join", "outer join")
@@ -117,6 +118,11 @@ def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
         case "swap":
             other = constant | tg.WindowInto(pcoll.windowing.assigner)
             return ((pcoll, other) | tg.Iterate(lambda both: (both[1], both[0]), rounds=n))[0]
+        case "return the other variable":
+            other = constant | tg.WindowInto(pcoll.windowing.assigner)
+            return ((pcoll, other) | tg.Iterate(lambda both: (both[1], both[1]), rounds=n))[0]
+        case "return what it takes":
+            return pcoll | tg.Iterate(lambda before: before, rounds=n)
     raise AssertionError(step)
 
 

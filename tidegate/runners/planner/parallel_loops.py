@@ -39,11 +39,12 @@ def with_parallel_loops(plan: Plan, plan_body: PlanBody) -> Plan:
     """The plan in which all tasks run the rounds of each loop for which this is possible."""
     for loop in plan.loops:
         why_not = _why_in_one_task(plan, loop.node)
-        if why_not:
-            note = Decision(loop.node.label, "one task runs all rounds", why_not)
+        body = None if why_not else _body(plan, loop.node, plan_body)
+        if body is None or not body.steps:
+            note = Decision(loop.node.label, "one task runs all rounds", why_not or "its body has no step")
             plan = replace(plan, decisions=(*plan.decisions, note))
         else:
-            plan = _spliced(plan, _body(plan, loop.node, plan_body))
+            plan = _spliced(plan, body)
     return plan
 
 
@@ -79,6 +80,11 @@ class _Body:
     def node(self) -> Iterate:
         return self.loop.node
 
+    @property
+    def steps(self) -> list[Step]:
+        """The steps that do something in a round."""
+        return [step for step in self.loop.plan.steps if not step.is_source]
+
     def start_of(self, collection: str) -> tuple[str, LoopVariable | None]:
         """The collection outside the body that is read for one that the body reads, and the variable if rounds change
         it."""
@@ -106,6 +112,7 @@ def _emitting(body: Pipeline, node: Iterate) -> tuple[Pipeline, Mapping[str, tup
     read = {out.collection for each in body.nodes if isinstance(each, Create) for out in each.outputs}
     unchanged = {variable.after for variable in node.variables if variable.after == variable.before}
     others = {*node.again, *node.gives} | ({node.until} if node.until is not None else set())
+    others |= {variable.after for variable in node.variables if variable.after != variable.before}
     results = {}
     passed: dict[str, str] = {}
     for result in node.results:
@@ -129,7 +136,7 @@ def _spliced(plan: Plan, body: _Body) -> Plan:
     """The plan with the steps of a body in front of the loop's step, which only emits the results."""
     (tail,) = (step for step in plan.steps if step.tail is body.node)
     inner = body.loop.plan
-    moved = [step for step in inner.steps if not step.is_source]
+    moved = body.steps
     steps_at = {step.id: tail.id + at for at, step in enumerate(moved)}
     stages = sorted({step.stage for step in moved})
     first_stage = 1 + max(step.stage for step in plan.steps)
