@@ -284,6 +284,28 @@ def test_a_reader_that_finds_nothing_lets_its_task_do_other_work(
     assert found == [0] * 8 + [5]
 
 
+def test_positions_in_left_out_row_groups_count_the_elements_that_meet_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_reader, "_LONGEST_SEARCH", -1.0)
+    rows = [{"i": i, "odd": i % 2} for i in range(20)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet", row_group_size=10)
+
+    def read() -> Any:
+        return tg.io.ReadFromParquet(tmp_path / "t.parquet", where=[("odd", "==", 1)])
+
+    whole = read().source
+    (split,) = whole.splits(1)
+    reader = whole.scan(None, conditions_of(tg.col("i") >= 10, read)).reader(split)
+    assert len(reader.read(2).block.values) == 0
+    found: list[int] = []
+    rest = whole.scan(None, ()).reader(split, reader.position())
+    reader.close()
+    while not (batch := rest.read(100)).end:
+        found += [row.i for row in batch.block.values]
+    assert [i for i in found if i >= 10] == [11, 13, 15, 17, 19]
+
+
 def test_explain_shows_what_is_read(files: dict[str, Any]) -> None:
     rows = {"t": tg.Pipeline() | files["parquet"]()} | tg.Sql("SELECT s FROM t WHERE n > 3 AND x < 2")
     text = explain(plan(rows.pipeline.sealed(values=True), Traits(parallel=False, drops_unread=False)))

@@ -79,9 +79,11 @@ class ParquetFormat(FileFormat):
         for group in range(first_group, end):
             rows = metadata.row_group(group).num_rows
             at = first_row if group == first_group else 0
-            if skips.leaves_out(group):
+            if skips.skips(group):
+                pass
+            elif not reading.selection.where and skips.leaves_out(group):  # positions count what meets `where`
                 yield [group, at], Kept((), (), max(0, rows - at))
-            elif not skips.skips(group):
+            else:
                 yield from _group(file, parquet, group, at, before, decoder, columns, reading)
             before += rows
 
