@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
-from tidegate.runners.engine.sources.source_reader import SourceReader
+from tidegate.runners.engine.sources.source_reader import SourceProgress, SourceReader
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.sdk.connectors.sources import Batch, Reader, Source, Split
@@ -84,3 +84,21 @@ def test_readers_that_follow_each_other_read_what_one_reads() -> None:
     watermarks = [status.watermark for _, status in seen]
     assert watermarks == sorted(watermarks)
     assert watermarks[-1] == 4
+
+
+def test_a_reader_without_splits_becomes_idle_after_its_progress_was_restored() -> None:
+    assigned = SourceReader(STEP, ManualClock())
+    assigned.assign((), more=True, backlog=False)
+    reader = SourceReader(STEP, ManualClock())
+    reader.continue_from(pickle.loads(pickle.dumps(assigned.progress())))
+    assert reader.next_poll == 0
+    reader.poll(10)
+    assert reader.status.idle
+    assert reader.next_poll is None
+
+
+def test_progress_that_was_stored_without_what_is_due_polls_at_once() -> None:
+    progress = SourceReader(STEP, ManualClock()).progress()
+    older = object.__new__(SourceProgress)
+    older.__setstate__([getattr(progress, each.name) for each in fields(progress)][:-1])
+    assert older.is_new

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.sources.rate_limit import RateLimiter
@@ -12,6 +13,7 @@ from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.sources.split_reader import ReaderProgress, SplitReader
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Position, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MIN_MICROS, SECOND
@@ -47,7 +49,7 @@ class _AssignedSplit:
 class SourceProgress:
     """How far a source has been read: its status, the open splits, those that are not open yet, whose turn it is, the
     greatest watermark of a split that has ended, and whether any elements have been read. `more`: further splits may be
-    assigned; `backlog`: some of these may hold back the watermark already."""
+    assigned; `backlog`: some of these may hold back the watermark already; `is_new`: a poll is due at once."""
 
     status: CollectionStatus
     open_splits: tuple[tuple[Split, bool, ReaderProgress], ...]
@@ -57,6 +59,10 @@ class SourceProgress:
     has_read: bool
     more: bool
     backlog: bool
+    is_new: bool = True
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 class SourceReader:
@@ -222,11 +228,12 @@ class SourceReader:
             self._has_read,
             self._more,
             self._backlog,
+            self._is_new,
         )
 
     def continue_from(self, progress: SourceProgress) -> None:
         """Go on exactly where `progress` was taken, instead of `assign`: no watermark or idleness starts anew."""
-        self._more, self._backlog = progress.more, progress.backlog
+        self._more, self._backlog, self._is_new = progress.more, progress.backlog, progress.is_new
         self.status, self._turn = progress.status, progress.turn
         self._ended_watermark, self._has_read = progress.ended_watermark, progress.has_read
         for split, late, reader_progress in progress.open_splits:
