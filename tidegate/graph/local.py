@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
@@ -99,7 +99,7 @@ class _Called:
         ids = graph.listed_ids()
         result = self.fn(MAKERS[self.to](graph))
         match result:
-            case Mapping() if self.to == "networkx":
+            case _ if self.to == "networkx" and hasattr(result, "items"):
                 yield from result.items()
             case _ if hasattr(result, "items"):
                 yield from ((ids[number], value) for number, value in result.items())
