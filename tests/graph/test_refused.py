@@ -126,6 +126,14 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: graph_of([("a", "b", 1), ("b", "c", -2)]).shortest_paths("a"),
         "shortest_paths takes weights of at least 0: the edge from 'b' to 'c' has the value -2",
     ),
+    "an endless weight": (
+        lambda: graph_of([("a", "b", 1.0), ("b", "c", float("inf"))]).pagerank(by=0.1),
+        "pagerank takes finite weights of at least 0: the edge from 'b' to 'c' has the value inf",
+    ),
+    "no number as a weight": (
+        lambda: graph_of([("a", "b", 1.0), ("b", "c", float("nan"))]).pagerank(by=0.1),
+        "pagerank takes finite weights of at least 0: the edge from 'b' to 'c' has the value nan",
+    ),
     "a name as a weight": (
         lambda: graph_of([("a", "b", "road")]).pagerank(),
         "pagerank takes numbers as the values of edges: the edge from 'a' to 'b' has the value 'road'. With "

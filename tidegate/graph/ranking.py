@@ -51,9 +51,10 @@ class PageRank(ArrayProgram[Links, Ranks]):
     def constants(self, graph: GraphArrays) -> Links:
         sources, targets, edge = graph.ways()
         weights = graph.weights("pagerank")[edge] if self.weighted else None
-        if weights is not None and len(weights) and not weights.min() >= 0:
-            at = np.flatnonzero(~(graph.weights("pagerank") >= 0))[0]
-            raise ValueError(f"pagerank takes weights of at least 0: {graph.shown_edge(at)}")
+        if weights is not None and len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):
+            given = graph.weights("pagerank")
+            at = np.flatnonzero(~((given >= 0) & (given < np.inf)))[0]
+            raise ValueError(f"pagerank takes finite weights of at least 0: {graph.shown_edge(at)}")
         total = _sums(sources, weights, graph.size)
         ends = np.flatnonzero(total == 0)
         share = np.divide(1.0, total, out=np.zeros(graph.size), where=total > 0)
@@ -73,7 +74,7 @@ class PageRank(ArrayProgram[Links, Ranks]):
         new = _sums(constants.targets, passed, size)
         new *= self.damping
         new += everywhere
-        return Ranks(new, _moved(ranks, new) > self.by)
+        return Ranks(new, not _moved(ranks, new) <= self.by)
 
     def result(self, state: Ranks, constants: Links) -> Iterable[tuple[Any, float]]:
         return zip(constants.graph.listed_ids(), state.ranks.tolist())
@@ -108,7 +109,7 @@ class Hits(ArrayProgram[GraphArrays, Scores]):
         authorities = _of_one(_sums(targets, state.hubs[sources], constants.size))
         hubs = _of_one(_sums(sources, authorities[targets], constants.size))
         moved = max(_moved(state.hubs, hubs), _moved(state.authorities, authorities))
-        return Scores(hubs, authorities, moved > self.by)
+        return Scores(hubs, authorities, not moved <= self.by)
 
     def result(self, state: Scores, constants: GraphArrays) -> Iterator[tuple[Any, tuple[float, float]]]:
         pairs = zip(state.hubs.tolist(), state.authorities.tolist())
