@@ -169,6 +169,33 @@ def test_a_library_gets_the_graph_with_its_weights(to: str, distances: Any) -> N
     assert result == {"home": 0, "park": 2, "school": 5, "beach": 14}
 
 
+def test_a_library_may_return_a_series_by_id() -> None:
+    def ranked(graph: Any) -> Any:
+        import pandas as pd
+
+        return pd.Series({id: number for number, id in enumerate(sorted(graph))})
+
+    assert found(graph_of([("a", "b")], []).local(ranked)) == {"a": 0, "b": 1}
+
+
+def test_arrays_are_values_of_vertices_and_edges() -> None:
+    def longer(states: Any, edges: Any) -> Any:
+        return np.array([len(value) for value in edges.value])
+
+    vertices = [("a", np.arange(2)), ("b", np.arange(2))]
+    graph = graph_of([("a", "b", np.arange(3)), ("b", "a", np.arange(3))], vertices)
+    lengths = graph.pregel(
+        longer, max, np.maximum, lambda _, values: np.array([len(value) for value in values]), arrays=True
+    )
+    assert found(lengths) == {"a": 3, "b": 3}
+
+
+@pytest.mark.parametrize("number", [np.int64, np.float32, np.bool_])
+def test_numbers_of_numpy_are_weights(number: Any) -> None:
+    graph = graph_of([("a", "b", number(1)), ("b", "c", number(1))], [])
+    assert found(graph.shortest_paths("a")) == {"a": 0.0, "b": 1.0, "c": 2.0}
+
+
 def test_a_library_gets_several_edges_and_the_values_of_vertices() -> None:
     def seen(graph: Any) -> Any:
         return {id: (type(graph).__name__, value) for id, value in graph.nodes(data="value")}

@@ -174,5 +174,6 @@ def _array(values: Any) -> npt.NDArray[Any]:
     if kinds and (kinds <= {int, float, bool} or kinds == {str}):
         return np.array(values)
     objects = np.empty(len(values), object)
-    objects[:] = values
+    for at, value in enumerate(values):  # an assignment at once would take arrays apart
+        objects[at] = value
     return objects

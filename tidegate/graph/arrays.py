@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import chain
+from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,7 +60,7 @@ class GraphArrays:
             return np.ones(len(self.sources))
         values = self.edge_values
         if not isinstance(values, np.ndarray):
-            wrong = next((at for at, value in enumerate(values) if not isinstance(value, (int, float))), None)
+            wrong = next((at for at, value in enumerate(values) if not isinstance(value, (Real, np.bool_))), None)
             if wrong is not None:
                 raise ValueError(
                     f"{of} takes numbers as the values of edges: {self.shown_edge(wrong)}. With weighted=False each "
@@ -100,13 +101,13 @@ class GraphArrays:
 def edge_block(edges: Sequence[Edge[Any, Any]]) -> Block:
     """Edges as columns."""
     sources, targets, values = zip(*edges)
-    return _ids(sources), _ids(targets), None if values.count(None) == len(values) else _values(values)
+    return _ids(sources), _ids(targets), None if _are_none(values) else _values(values)
 
 
 def vertex_block(vertices: Sequence[tuple[Any, Any]]) -> VertexBlock:
     """Vertices as columns."""
     ids, values = zip(*vertices)
-    return _ids(ids), None if values.count(None) == len(values) else list(values)
+    return _ids(ids), None if _are_none(values) else list(values)
 
 
 def edges_of(block: Block) -> Iterator[Edge[Any, Any]]:
@@ -233,6 +234,11 @@ def _values(values: Sequence[Any]) -> Column:
     if kinds == {float}:
         return np.array(values, np.float64)
     return _ids(values)
+
+
+def _are_none(values: Sequence[Any]) -> bool:
+    """Whether all values are None; arrays among them are not compared."""
+    return all(value is None for value in values)
 
 
 def _none(count: int) -> Column:
