@@ -60,6 +60,21 @@ def test_a_loop_may_return_a_variable_as_it_takes_it(tmp_path: Path) -> None:
     assert sorted(lines_of(tmp_path / "same")) == ["1", "2"]
 
 
+def test_metrics_of_teardown_are_counted_when_a_loop_ends() -> None:
+    class PlusOne(tg.DoFn):
+        def process(self, n: int) -> list[int]:
+            return [n + 1]
+
+        def teardown(self) -> None:
+            tg.Metrics.counter("mine", "torn down").inc()
+
+    p = tg.Pipeline("streaming", {"workers": 2})
+    _ = p | tg.Create([1]) | tg.Iterate(lambda before: before | tg.ParDo(PlusOne()).with_output_types(int), rounds=3)
+    result = p.run()
+    result.wait_until_finish()
+    assert result.metrics().counter("torn down") == 2
+
+
 def test_only_the_round_in_which_a_worker_dies_runs_again(tmp_path: Path) -> None:
     died, calls = tmp_path / "died", tmp_path / "calls"
 

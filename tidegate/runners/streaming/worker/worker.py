@@ -57,7 +57,7 @@ from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of
 from tidegate.sdk.connectors.outage import is_outage
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
-from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.portable.model import Read, TestStream, Write
 from tidegate.sdk.time import SECOND
 
@@ -212,10 +212,11 @@ class Worker:
         """Tear down the functions of a loop, and drop all that its tasks have kept."""
         shares, self._shares = self._shares, {}
         for id, share in shares.items():
-            if self._failed:
-                quietly(share.life.end)
-            else:
-                self._guard(id, share.life.end)
+            with collecting(self._closed_metrics):
+                if self._failed:
+                    quietly(share.life.end)
+                else:
+                    self._guard(id, share.life.end)
 
     def _build(self, id: TaskId, memory_budget: int, message: Deploy, built: list[Task]) -> None:
         settings = self.job.settings
