@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -87,3 +88,29 @@ def test_a_query_whose_last_output_could_not_be_committed_is_not_complete(tmp_pa
     checkpoint.discard(0)
     query.run()
     assert query.complete
+
+
+def test_no_deadline_cuts_off_a_drain_but_a_stop_does(tmp_path: Path) -> None:
+    query, job, _, _ = started(tmp_path)
+    passed = 0.0
+    assert query._is_to_stop(passed)
+    query.drain()
+    assert query._is_to_stop(None)  # to start again, with sources that end
+    query._job = replace(job, drains=True)
+    assert not query._is_to_stop(passed)
+    query.stop()
+    assert query._is_to_stop(None)
+
+
+class Waiting:
+    """A query of Spark between two batches."""
+
+    status: Final = {"isTriggerActive": False}
+
+
+def test_a_query_that_was_started_again_runs_a_batch_before_it_stops(tmp_path: Path) -> None:
+    query, job, _, _ = started(tmp_path)
+    query._prepare_epoch(Reports(job, ended=False), 0)
+    assert query._is_between(Waiting(), 0)
+    query._begin()
+    assert not query._is_between(Waiting(), 0)

@@ -51,6 +51,8 @@ class StreamQuery:
         self._stop = threading.Event()
         self._drain = threading.Event()
         self._cancel = threading.Event()
+        self._has_run = False
+        """Whether a batch of this start of the query has run."""
         self._failure: Exception | None = None
         """The error that ended the last batch, if any."""
         self._unlike: int | None = None
@@ -89,7 +91,7 @@ class StreamQuery:
                     raise
                 self._cancel.wait(min(_BACK_OFF * 2**failures, _LONGEST_BACK_OFF))
                 continue
-            if not self._drain.is_set() or self._job.drains:
+            if self._stop.is_set() or not self._drain.is_set() or self._job.drains:
                 break
             self._job = replace(self._job, drains=True)
         self._commit_final()
@@ -108,9 +110,9 @@ class StreamQuery:
     # -- one start of the query
 
     def _run_query(self, deadline: float | None) -> None:
+        self._begin()
         with self._settings():
             query = self._started()
-        self._failure = None
         try:
             last = self._last_epoch
             while not query.awaitTermination(_POLL):
@@ -129,16 +131,22 @@ class StreamQuery:
             with contextlib.suppress(Exception):  # the JVM may have died
                 query.stop()
 
+    def _begin(self) -> None:
+        """Forget what batches of an earlier start of the query have left."""
+        self._failure, self._has_run = None, False
+
     def _is_between(self, query: Any, last: int) -> bool:
-        """Whether a batch after `last` is final, or none is running now, after the first."""
+        """Whether a batch after `last` is final, or none is running now, after the first of this start of the query."""
         if self._last_epoch > last:
             return self._is_final(self._last_epoch)
-        return self._last_epoch >= 0 and not query.status["isTriggerActive"]
+        return self._has_run and not query.status["isTriggerActive"]
 
     def _is_to_stop(self, deadline: float | None) -> bool:
         """Whether this query is to stop after the batch that is running."""
-        if self._stop.is_set() or (self._drain.is_set() and not self._job.drains):
+        if self._stop.is_set():
             return True
+        if self._drain.is_set():
+            return not self._job.drains  # which no deadline cuts off
         return deadline is not None and time.monotonic() >= deadline
 
     def _is_over(self) -> bool:
@@ -241,6 +249,7 @@ class StreamQuery:
             report.ended for report in reports
         )
         self._last_epoch = epoch
+        self._has_run = True
 
     def _commit_final(self) -> None:
         """Commit the output of the epochs that have become final, in order."""
