@@ -306,6 +306,23 @@ def test_positions_in_left_out_row_groups_count_the_elements_that_meet_where(
     assert [i for i in found if i >= 10] == [11, 13, 15, 17, 19]
 
 
+@pytest.mark.parametrize(
+    ("type", "nullable", "value", "message"),
+    [(pa.timestamp("ns", "UTC"), True, 1, "microsecond|lose|nanosecond"), (pa.int64(), False, None, "is null")],
+)
+def test_a_bad_value_is_an_error_though_statistics_leave_its_row_group_out(
+    tmp_path: Path, type: Any, nullable: bool, value: Any, message: str
+) -> None:
+    stored = pa.table({"i": range(4), "v": pa.array([value, 0, 0, 0], type)})
+    pq.write_table(stored, tmp_path / "t.parquet", row_group_size=2)
+    as_read = pa.timestamp("us", "UTC") if value else type
+    schema = pa.schema([("i", pa.int64()), pa.field("v", as_read, nullable)])
+    rows = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "t.parquet", schema=schema) | tg.Filter(tg.col("i") >= 2)
+    assert planned(rows)[0].conditions
+    with pytest.raises(tg.TidegateError, match=message):
+        rows.collect()
+
+
 def test_explain_shows_what_is_read(files: dict[str, Any]) -> None:
     rows = {"t": tg.Pipeline() | files["parquet"]()} | tg.Sql("SELECT s FROM t WHERE n > 3 AND x < 2")
     text = explain(plan(rows.pipeline.sealed(values=True), Traits(parallel=False, drops_unread=False)))

@@ -173,6 +173,8 @@ class _Skips:
             first = metadata.row_group(0)
             leaves = {first.column(at).path_in_schema: at for at in range(metadata.num_columns)}
         self._leaves = leaves
+        self._read = [each for each in (*projection.columns, *projection.for_conditions) if each.in_file]
+        self._in_nanoseconds = {each.name for each in parquet.schema_arrow if "[ns" in str(each.type)}
         self._types = types = {each.name: each.type for each in (*projection.columns, *projection.for_conditions)}
         self._conditions = [
             (condition, leaves[condition.column], types[condition.column])
@@ -186,7 +188,19 @@ class _Skips:
 
     def leaves_out(self, group: int) -> bool:
         """Whether the statistics of a row group say that no row meets the conditions of the planner's."""
-        return not all(may_meet(each, partial(self._known, group)) for each in self._pushed)
+        meets = all(may_meet(each, partial(self._known, group)) for each in self._pushed)
+        return not meets and not self._may_refuse(group)
+
+    def _may_refuse(self, group: int) -> bool:
+        """Whether a row of a row group may be an error, which has to be found wherever the file is cut into groups."""
+        for each in self._read:
+            if each.name in self._in_nanoseconds:
+                return True
+            if not each.nullable and each.default is None:
+                known = self._known(group, each.name)
+                if known is None or known.nulls != 0:
+                    return True
+        return False
 
     def _rules_out(self, group: int, condition: Condition, leaf: int, type: Any) -> bool:
         known = self._statistics(group, leaf, type)

@@ -50,7 +50,7 @@ def usable(conditions: Sequence[Tree], columns: Iterable[Projected]) -> Sequence
     import pyarrow.types as kinds
 
     for each in columns:
-        if kinds.is_uint64(each.type) or (kinds.is_timestamp(each.type) and each.type.unit == "ns"):
+        if kinds.is_uint64(each.type):
             return ()
     return conditions
 
