@@ -228,6 +228,13 @@ def test_a_function_of_the_authors_wins_over_one_of_sql(query: str) -> None:
     assert [row[0] for row in answer(query, functions=functions)] == ["own ada"]
 
 
+@pytest.mark.parametrize("functions", [{}, {"twice": tg.udf(lambda n: n * 2, returns=int)}])
+def test_no_text_or_name_in_a_query_is_taken_for_a_mark_of_functions(functions: dict[str, Any]) -> None:
+    query = "SELECT 'author_function_call' AS word, id AS author_function_id FROM orders WHERE id = 3"
+    rows = shop() | tg.Sql(query, functions=functions)
+    assert [row._asdict() for row in rows.collect()] == [{"word": "author_function_call", "author_function_id": 3}]
+
+
 class IbisExpression:
     """What Ibis gives: an object of a class of the package `ibis`, which Ibis itself translates."""
 

@@ -7,6 +7,7 @@ the compiled sqlglot doesn't allow.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -36,7 +37,11 @@ def parsed(text: str, functions: Collection[str] = ()) -> list[Parsed]:
     `functions` are names of functions of the author's, which win over those of SQL.
     """
     source = SqlText(text)
-    return parsed_tokens(_with_functions(tokens_of(source), functions), source)
+    if not functions:
+        return parsed_tokens(tokens_of(source), source)
+    # How the names of the author's functions begin while sqlglot parses, which so takes none for one that it knows.
+    marker = f"author_{os.urandom(8).hex()}_"
+    return parsed_tokens(_with_functions(tokens_of(source), functions, marker), source, marker)
 
 
 def tokens_of(source: SqlText) -> list[Any]:
@@ -51,8 +56,8 @@ def tokens_of(source: SqlText) -> list[Any]:
     return tokens
 
 
-def parsed_tokens(tokens: list[Any], source: SqlText) -> list[Parsed]:
-    """The statements that words of a text make up."""
+def parsed_tokens(tokens: list[Any], source: SqlText, marker: str = "") -> list[Parsed]:
+    """The statements that words of a text make up. With a marker, names of the author's functions begin with it."""
     sqlglot = _sqlglot()
     from sqlglot.dialects.dialect import Dialect
 
@@ -61,23 +66,26 @@ def parsed_tokens(tokens: list[Any], source: SqlText) -> list[Parsed]:
         trees = Dialect.get_or_raise(None).parser().parse(tokens, _with_double_quotes(source.text))
     except sqlglot.errors.ParseError as error:
         raise _parse_error(error, source) from None
-    return [Parsed(source, Node(_with_names_of_functions(tree)), functions) for tree in trees if tree is not None]
+    found = [tree for tree in trees if tree is not None]
+    if marker:
+        found = [_with_names_of_functions(tree, marker) for tree in found]
+    return [Parsed(source, Node(tree), functions) for tree in found]
 
 
-_AUTHORS: Final = "author_function_"
-"""How the names of the author's functions begin while sqlglot parses, which so takes none for a function it knows."""
+_NAMES: Final = frozenset({"VAR"})
+"""The kinds of words that can name a function of the author's."""
 
 
-def _with_functions(tokens: list[Any], functions: Collection[str]) -> list[Any]:
+def _with_functions(tokens: list[Any], functions: Collection[str], marker: str) -> list[Any]:
     """The words of a text, with the calls of these functions marked. Raises BuildError for a name that can't be one."""
     names = {each.lower() for each in functions}
     for name in functions:
         words = tokens_of(SqlText(name))
-        if not name.isidentifier() or [each.token_type.name for each in words] != ["VAR"]:
+        if not name.isidentifier() or len(words) != 1 or words[0].token_type.name not in _NAMES:
             raise BuildError(f"functions[{name!r}]: {name!r} can't name a function in SQL. Give it another name")
     return [
-        renamed(each, f"{_AUTHORS}{each.text}")
-        if each.token_type.name == "VAR" and each.text.lower() in names and _is_called(tokens, at)
+        renamed(each, f"{marker}{each.text}")
+        if each.token_type.name in _NAMES and each.text.lower() in names and _is_called(tokens, at)
         else each
         for at, each in enumerate(tokens)
     ]
@@ -87,12 +95,12 @@ def _is_called(tokens: list[Any], at: int) -> bool:
     return at + 1 < len(tokens) and tokens[at + 1].token_type.name == "L_PAREN"
 
 
-def _with_names_of_functions(tree: Any) -> Any:
+def _with_names_of_functions(tree: Any, marker: str) -> Any:
     """The tree of sqlglot with the author's functions under their names."""
     for node in list(tree.walk()):
         name = node.args.get("this")
-        if isinstance(name, str) and name.startswith(_AUTHORS):
-            node.set("this", name.removeprefix(_AUTHORS))
+        if isinstance(name, str) and name.startswith(marker) and node.key != "literal":
+            node.set("this", name.removeprefix(marker))
     return tree
 
 
