@@ -285,6 +285,21 @@ def test_a_run_of_a_loop_without_end_can_be_limited(looping: str) -> None:
     assert p.result.metrics().counter("fed_back") > 1
 
 
+def test_a_loop_without_end_that_makes_calls_can_be_limited(looping: str) -> None:
+    begun = time.monotonic()
+
+    def call(n: int) -> int:
+        if time.monotonic() > begun + 20:
+            raise AssertionError("the loop goes on")
+        return n
+
+    p = TestPipeline(looping, {"run_for": "50ms"})
+    calling = p | tg.Create([1]) | tg.Feedback(lambda n: tg.Round(n | "call" >> tg.AsyncMap(call), out=n))
+    _ = calling | tg.Map(abs)
+    p.run().wait_until_finish()
+    assert p.result.metrics().counter("fed_back") > 0
+
+
 # -- F5: limits
 
 

@@ -238,12 +238,19 @@ class Execution:
 
     def _go_round(self, loops: FeedbackGraph) -> None:
         """Let what has been fed back go round until nothing is left, or the run stops: it may do so without end."""
+        if self._is_over():  # what goes round by calls begins anew with each result
+            return
         for _ in loops.going_round():
-            if self._should_stop() or (self._deadline is not None and self.clock.monotonic() >= self._deadline):
-                self.stop.set()
+            if self._is_over():
                 return
             if loops.stuck:
                 self._await_calls()
+
+    def _is_over(self) -> bool:
+        """Whether the run stops, or its deadline has passed: then it stops."""
+        if self._deadline is not None and self.clock.monotonic() >= self._deadline:
+            self.stop.set()
+        return self._should_stop()
 
     def _drive_once(self, event: Iterator[None]) -> None:
         """Run an event of the graph to its end; once `enough` is satisfied, stop, and skip all later events."""

@@ -78,8 +78,10 @@ class FeedbackGraph(Graph):
             yield from self._emitting(head.finish_bundle())
             while any(operator.pending for operator in calls):
                 self._settles = True
-                yield
-                self._settles = False
+                try:
+                    yield
+                finally:
+                    self._settles = False
                 yield from self.emitting_results()
             if not head.backlog:
                 break
