@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -68,6 +71,51 @@ def test_a_merge_may_change_the_value_before() -> None:
     assert start == {1}
 
 
+@dataclass(frozen=True, slots=True)
+class Slotted:
+    values: Any
+
+
+@pytest.mark.parametrize(
+    ("start", "inner"),
+    [
+        ({"x": {1}}, lambda value: value["x"]),
+        (defaultdict(set, x={1}), lambda value: value["x"]),
+        ((0, {1}), lambda value: value[1]),
+        ([[{1}]], lambda value: value[0][0]),
+        (Holder({1}), lambda value: value.values),
+        (Slotted(({1},)), lambda value: value.values[0]),
+    ],
+    ids=repr,
+)
+def test_a_merge_may_change_what_the_value_before_holds(start: Any, inner: Callable[[Any], set[int]]) -> None:
+    def merge(values: list[Any]) -> Any:
+        inner(values[0]).add(values[1])
+        return values[0]
+
+    solution = Solution(merge)
+    solution.fill([Block([("a", start)])])
+    assert [block.values[0][0] for block in solution.update(Block([("a", 2)]))] == ["a"]
+    assert list(solution.update(Block([("a", 2)]))) == []
+    assert inner(solution.tables[next(iter(solution.tables))]["a"]) == {1, 2}
+    assert inner(start) == {1}
+
+
+def test_what_is_one_object_in_the_value_before_is_one_for_a_merge() -> None:
+    shared = [1]
+    seen: list[Any] = []
+    solution = Solution(lambda values: seen.append(values[0]) or values[0])
+    solution.fill([Block([("a", {"x": shared, "y": shared})])])
+    assert list(solution.update(Block([("a", 0)]))) == []
+    assert seen[0]["x"] is seen[0]["y"] is not shared
+
+
+def test_what_cannot_be_copied_is_merged_as_it_is() -> None:
+    solution = Solution(lambda values: values[0])
+    solution.fill([Block([("a", {"x": MappingProxyType({"y": 1})})])])
+    assert list(solution.update(Block([("a", 0)]))) == []
+
+
 def test_a_value_without_equality_has_not_changed_if_a_merge_returns_it() -> None:
     class Plain:
         pass
@@ -75,3 +123,6 @@ def test_a_value_without_equality_has_not_changed_if_a_merge_returns_it() -> Non
     solution = Solution(lambda values: values[0])
     solution.fill([Block([("a", Plain())])])
     assert list(solution.update(Block([("a", Plain())]))) == []
+    nested = Solution(lambda values: values[0])
+    nested.fill([Block([("a", {"x": (Plain(), [Plain()])})])])
+    assert list(nested.update(Block([("a", 0)]))) == []

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from dataclasses import fields, is_dataclass
 from itertools import islice
+from operator import is_
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import rethrow
@@ -97,14 +99,51 @@ class Solution:
         self.fill(Block(*columns) for columns in blocks)
 
 
+_UNCHANGING: Final = frozenset((bool, int, float, complex, str, bytes, frozenset, type(None)))
+
+
 def _own(value: Any) -> Any:
-    """A value that a merge may change: a copy, or what it returns could not be told from the value before. A value that
-    is equal to itself alone is not copied, since it would differ from its copy."""
-    equality: Any = type(value).__eq__
-    return value if type(value) in _UNCHANGING or equality is object.__eq__ else copy(value)
+    """A value that a merge may change: a copy, or what it returns could not be told from the value before.
+
+    What a value holds is copied as well, except what is equal to itself alone, since it would differ from its copy, and
+    what is hashed: elements of sets, and keys.
+    """
+    return value if type(value) in _UNCHANGING else _copied(value, {})
 
 
-_UNCHANGING: Final = frozenset((bool, int, float, complex, str, bytes, tuple, frozenset, type(None)))
+def _copied(value: Any, copies: dict[int, Any]) -> Any:
+    """A copy of a value, in which what was one object is one; `copies` are those made already, by `id`."""
+    kind: Any = type(value)
+    if kind in _UNCHANGING or kind.__eq__ is object.__eq__:
+        return value
+    if id(value) in copies:
+        return copies[id(value)]
+    if isinstance(value, tuple):
+        if _UNCHANGING.issuperset(map(type, value)):
+            return value
+        items = [_copied(each, copies) for each in value]
+        return value if all(map(is_, items, value)) else tuple.__new__(kind, items)
+    try:
+        new = copies[id(value)] = copy(value)
+    except TypeError:  # such as a view of a dict, which a merge can't change either
+        return value
+    if new is value or (hasattr(kind, "__copy__") and not isinstance(value, (dict, list))):
+        return new
+    if isinstance(new, dict):
+        if not _UNCHANGING.issuperset(map(type, new.values())):
+            for key, each in value.items():
+                new[key] = _copied(each, copies)
+    elif isinstance(new, list):
+        if not _UNCHANGING.issuperset(map(type, new)):
+            new[:] = [_copied(each, copies) for each in new]
+    elif hasattr(new, "__dict__"):
+        if (held := vars(new)) is not vars(value):  # a bound method shows the one of its function
+            for name, each in list(held.items()):
+                held[name] = _copied(each, copies)
+    elif is_dataclass(new):
+        for name in (field.name for field in fields(new) if hasattr(new, field.name)):
+            object.__setattr__(new, name, _copied(getattr(new, name), copies))
+    return new
 
 
 def by_window(block: Block) -> Iterator[tuple[Any, Block]]:
