@@ -264,6 +264,22 @@ def test_what_the_watermark_causes_is_late_when_it_is_fed_back_and_counted(loopi
     assert (metrics.counter("fed_back"), metrics.counter("fed_back_late")) == (1, 1)
 
 
+def test_what_is_made_of_an_element_from_before_is_late_when_it_is_fed_back_and_counted(looping: str) -> None:
+    """State keeps an element behind which the watermark is when another one calls it up."""
+
+    def body(pairs: Any) -> Any:
+        times = pairs | tg.ParDo(Times())
+        second = times | tg.Filter(lambda pair: len(pair[1]) == 2)
+        return tg.Round(second | tg.MapTuple(lambda key, seen: tg.TimestampedValue((key, seen[0]), 1)), out=times)
+
+    events = TestStream().add_elements([tg.TimestampedValue(("a", 0), 1)]).advance_watermark_to(10)
+    with TestPipeline(looping) as p:
+        pairs = p | events.add_elements([tg.TimestampedValue(("a", 1), 12)])
+        found = pairs | tg.Map(lambda pair: pair).with_output_types(tuple[str, int]) | tg.Feedback(body)
+        assert_that(found, equal_to([("a", [0]), ("a", [0, 1]), ("a", [0, 1, 0])]))
+    assert p.result.metrics().counter("fed_back_late") == 1
+
+
 # -- F4: the end
 
 

@@ -8,7 +8,7 @@ from tidegate.runners.engine.iteration.feedback import FeedbackHead
 from tidegate.runners.engine.operator import AwaitingOperator, Context
 from tidegate.runners.engine.operator_graph import Graph, Outlet, _Node
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.portable.model import Feedback
+from tidegate.sdk.portable.model import CombinePerKey, Feedback, GroupByKey, Lookup, ParDo, Relate
 from tidegate.sdk.time import MAX_MICROS
 
 
@@ -33,6 +33,7 @@ class FeedbackGraph(Graph):
         for node, head in self._heads:
             body = _body(plan, head.node)
             head.body = [self._nodes[step].operator for step in body]
+            head.keeps_elements = any(_keeps_elements(step) for step in plan.steps if step.id in body)
             self._await_inputs(node, _entering(plan, head.node, body))
 
     @property
@@ -98,6 +99,14 @@ def _body(plan: Plan, loop: Feedback) -> list[int]:
     tails = [edge.source for edge in plan.inputs(head) if plan.feeds_back(edge)]
     back = _reached(tails, lambda step: (edge.source for edge in plan.inputs(step) if not plan.feeds_back(edge)))
     return sorted((onward & back) - {head})
+
+
+def _keeps_elements(step: Step) -> bool:
+    """Whether a step may emit something later that is made of an element of now."""
+    return any(
+        isinstance(node, (GroupByKey, CombinePerKey, Relate, Lookup)) or (isinstance(node, ParDo) and node.stateful)
+        for node in step.nodes
+    )
 
 
 def _entering(plan: Plan, loop: Feedback, body: Iterable[int]) -> Iterator[str]:

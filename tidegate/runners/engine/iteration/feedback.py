@@ -34,6 +34,8 @@ class FeedbackHead(Operator):
         self.label = node.label.removesuffix("~head")
         self.body: Sequence[Operator] = ()
         """The operators between the head and what is fed back, in the order of the steps."""
+        self.keeps_elements = False
+        """Whether a step of the body may emit what is made of elements from before: it groups, or has state."""
         self.over = False
         """Whether the input has ended, and nothing is under way."""
         self._fed_back = fed_back
@@ -118,7 +120,7 @@ class FeedbackHead(Operator):
     def _feed_back(self, block: Block) -> None:
         least = _least(block)
         if least < self._published:
-            if self._taken is not None and least < self._taken:
+            if self._taken is not None and least < self._taken and not self.keeps_elements:
                 raise self._located(
                     f"an element with the timestamp {Timestamp.of_micros(least)} was fed back, which is earlier than "
                     "that of every element it can be made of. Windows in the loop have ended by then: feed back "
