@@ -14,9 +14,12 @@ ENDLESS: Final = ("alerts.py",)
 """Examples that run until they are stopped."""
 WITH_SERVICE: Final = ("enrichment.py",)
 """Examples that call a service, which their own tests start."""
+GOING_ROUND: Final = ("retries.py",)
+"""Examples whose elements go round in a loop, which the direct runner alone runs."""
 BOUNDED: Final = tuple(
-    sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in (*ENDLESS, *WITH_SERVICE))
+    sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in (*ENDLESS, *WITH_SERVICE, *GOING_ROUND))
 )
+"""Examples that every runner runs to their end."""
 
 
 def documented_arguments(name: str, output: Path) -> list[str]:

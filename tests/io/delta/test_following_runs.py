@@ -32,11 +32,3 @@ def test_rows_are_read_as_versions_appear(tmp_path: Path, runner: str) -> None:
         result.cancel()
         result.wait_until_finish()
     assert sorted(map(int, lines_of(seen))) == list(range(9))
-
-
-def test_spark_refuses_to_follow(tmp_path: Path) -> None:
-    table = table_of_visits(tmp_path, versions=1)
-    p = tg.Pipeline("spark")
-    _ = p | "visits" >> tg.ReadFromDelta(table, follow=True) | tg.Map(print)
-    with pytest.raises(tg.BuildError, match="visits"):
-        p.run()

@@ -114,13 +114,6 @@ def test_files_present_at_the_start_are_read_before_windows_close(tmp_path: Path
     assert result.metrics().counter("dropped_late") == 0
 
 
-def test_spark_refuses_to_follow_a_folder(tmp_path: Path) -> None:
-    p = tg.Pipeline("spark")
-    _ = p | "lines" >> tg.io.ReadFromText(tmp_path / "*", follow=True) | tg.Map(print)
-    with pytest.raises(tg.BuildError, match="lines"):
-        p.run()
-
-
 def test_reading_with_filenames_can_follow_a_folder(tmp_path: Path) -> None:
     p = tg.Pipeline()
     lines = p | tg.io.ReadFromTextWithFilename(tmp_path / "*", follow=True, timestamp=lambda pair: 0)

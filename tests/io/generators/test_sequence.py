@@ -160,13 +160,6 @@ def test_timestamps_given_by_the_author_advance_the_watermark() -> None:
     ]
 
 
-def test_spark_refuses_an_unbounded_sequence_by_name() -> None:
-    pipeline = tg.Pipeline("spark")
-    _ = pipeline | "forever" >> tg.io.GenerateSequence(0) | tg.Map(print)
-    with pytest.raises(tg.BuildError, match="forever"):
-        pipeline.run()
-
-
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [

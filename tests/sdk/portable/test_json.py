@@ -197,6 +197,19 @@ def every_kind() -> portable.Pipeline:
             merge=other,
             changed=LOWER,
         ),
+        portable.Feedback(
+            label="Round",
+            where=HERE,
+            inputs=("h", "a"),
+            outputs=outputs("m", "n"),
+            before="going",
+            after="back",
+            body=(replace(step, label="Round/step", inputs=("going",), outputs=outputs("back")),),
+            collections=tuple(map(portable.Collection, ("going", "back"))),
+            gives=("back",),
+            max_backlog=4096,
+            max_hops=5,
+        ),
     )
     ids = [out.collection for node in nodes for out in node.outputs]
     collections = tuple(
