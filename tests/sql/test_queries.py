@@ -235,6 +235,13 @@ def test_no_text_or_name_in_a_query_is_taken_for_a_mark_of_functions(functions: 
     assert [row._asdict() for row in rows.collect()] == [{"word": "author_function_call", "author_function_id": 3}]
 
 
+@pytest.mark.parametrize("name", ["index", "merge", "sequence", "range", "next", "offset"])
+def test_a_keyword_that_calls_nothing_in_sql_can_name_a_function(name: str) -> None:
+    functions = {name: tg.udf(lambda n: n * 2, returns=int)}
+    query = f"SELECT {name}(id) AS n FROM orders WHERE {name.upper()}(id) > 2 ORDER BY {name}(id) LIMIT 1 OFFSET 1"
+    assert answer(query, functions=functions) == [(6,)]
+
+
 class IbisExpression:
     """What Ibis gives: an object of a class of the package `ibis`, which Ibis itself translates."""
 

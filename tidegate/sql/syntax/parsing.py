@@ -72,8 +72,8 @@ def parsed_tokens(tokens: list[Any], source: SqlText, marker: str = "") -> list[
     return [Parsed(source, Node(tree), functions) for tree in found]
 
 
-_NAMES: Final = frozenset({"VAR"})
-"""The kinds of words that can name a function of the author's."""
+_NAMES: Final = frozenset({"VAR", "INDEX", "MERGE", "SEQUENCE", "RANGE", "NEXT", "OFFSET"})
+"""The kinds of words that can name a function of the author's: names, and keywords that call nothing in SQL."""
 
 
 def _with_functions(tokens: list[Any], functions: Collection[str], marker: str) -> list[Any]:
