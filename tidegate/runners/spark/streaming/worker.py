@@ -24,15 +24,24 @@ class LiveTasks:
 
     Spark may run a task in any worker, and a batch again, so a task in memory may be behind its state or ahead of it.
     Only one whose token is that of the state in the store is used; any other is closed, and restored from the store.
+    A task that did not run in the last batch of this process has gone to another one, and is closed, too.
     """
 
     def __init__(self, make: Callable[[StreamJob, int, int], StreamTask] = StreamTask) -> None:
         self._make = make
         self._tasks: dict[tuple[str, int, int], tuple[str, StreamTask]] = {}
+        self._now: int | None = None
+        """The instant (µs) of the batch, which tells it from others."""
+        self._ran: set[tuple[str, int, int]] = set()
+        """The tasks that have run in this batch."""
 
     def run(self, job: StreamJob, level: int, index: int, store: Store, rows: Iterable[Row], now: int) -> list[Row]:
         """Run a batch of a task, and save its state. Returns the rows that it has sent."""
         key = (job.query, level, index)
+        if now != self._now:
+            self._abandon_stale()
+            self._now = now
+        self._ran.add(key)
         head = store.head()
         token, task = self._tasks.pop(key, ("", None))
         if task is not None and (head is None or head.token != token):
@@ -48,6 +57,13 @@ class LiveTasks:
             raise
         self._tasks[key] = saved.token, task
         return sent
+
+    def _abandon_stale(self) -> None:
+        """Drop the tasks that have not run in the batch that is over."""
+        ran, self._ran = self._ran, set()
+        for key in self._tasks.keys() - ran:
+            _, task = self._tasks.pop(key)
+            task.abandon()
 
     def _opened(self, job: StreamJob, level: int, index: int, head: Head | None, store: Store, now: int) -> StreamTask:
         task = self._make(job, level, index)
