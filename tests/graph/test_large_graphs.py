@@ -23,7 +23,7 @@ def path_and_star(p: Any, directed: bool = False) -> Any:
     return Graph.from_arrays(p | tg.Create(blocks).with_output_types(tuple), directed=directed)
 
 
-def test_a_path_has_as_many_rounds_as_vertices() -> None:
+def test_a_long_path_is_followed_to_its_end() -> None:
     with tg.Pipeline(options=["--runner", "direct"]) as p:
         found = path_and_star(p).shortest_paths(0).collect(limit=None)
     assert sorted(found) == [(n, float(n)) for n in range(PATH)]
