@@ -155,3 +155,12 @@ def test_metrics_are_counted_by_round_and_in_all(runner: str) -> None:
     assert {n: of_round.counter("fed_back") for n, of_round in of_loop.items()} == {1: 2, 2: 4, 3: 8}
     assert all(of_round.query("seconds")[0].value >= 0 for of_round in of_loop.values())
     assert metrics.counter("fed_back") == 14
+
+
+def test_a_variable_that_is_returned_as_it_is_taken_is_not_fed_back(runner: str) -> None:
+    with TestPipeline(runner) as p:
+        a, b = p | "a" >> tg.Create([1, 2]), p | "b" >> tg.Create([3])
+        changed, kept = (a, b) | tg.Iterate(lambda both: (both[0] | tg.Map(lambda n: n + 1), both[1]), rounds=3)
+        assert_that(changed, equal_to([4, 5]))
+        assert_that(kept, equal_to([3]), label="kept")
+    assert p.result.metrics().counter("fed_back") == 6

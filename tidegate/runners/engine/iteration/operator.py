@@ -166,7 +166,11 @@ class LoopOperator(Operator):
         with collecting(metrics), in_step(node.label):
             self._update_solutions(before, after)
         emitted |= {variable.before: store.elements for variable, store in zip(node.variables, after, strict=True)}
-        fed_back = sum(emitted[variable.before] for variable in node.variables if variable.form != "solution")
+        fed_back = sum(
+            emitted[variable.before]
+            for variable in node.variables
+            if variable.form != "solution" and variable.after != variable.before
+        )
         for at, old in enumerate(before):
             if isinstance(old, Solution):
                 after[at].clear()

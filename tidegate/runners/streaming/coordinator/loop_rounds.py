@@ -62,7 +62,8 @@ class LoopRounds:
         emitted = {result: sum(counts[part] for part in parts) for result, parts in loop.results.items()}
         self._done[label] += 1
         number = self._done[label]
-        fed_back = sum(emitted.get(variable.after, 0) for variable in node.variables)
+        changing = (variable for variable in node.variables if variable.after != variable.before)
+        fed_back = sum(emitted.get(variable.after, 0) for variable in changing)
         cells = MetricCells()
         cells.count(MetricKey(label, ENGINE, FED_BACK), fed_back)
         self.metrics.merge(cells)
