@@ -134,6 +134,10 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: graph_of([("a", "b", 1.0), ("b", "c", float("nan"))]).pagerank(by=0.1),
         "pagerank takes finite weights of at least 0: the edge from 'b' to 'c' has the value nan",
     ),
+    "too small a weight": (
+        lambda: graph_of([("a", "b", 5e-324)]).pagerank(rounds=1),
+        "pagerank: the weights of the edges of 'a' are too small to be divided by their sum",
+    ),
     "a name as a weight": (
         lambda: graph_of([("a", "b", "road")]).pagerank(),
         "pagerank takes numbers as the values of edges: the edge from 'a' to 'b' has the value 'road'. With "

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tidegate.graph.array_loop import ArrayProgram
 from tidegate.graph.arrays import GraphArrays, Numbers
+from tidegate.sdk.errors import shorten
 
 Floats = npt.NDArray[np.float64]
 
@@ -57,7 +58,11 @@ class PageRank(ArrayProgram[Links, Ranks]):
             raise ValueError(f"pagerank takes finite weights of at least 0: {graph.shown_edge(at)}")
         total = _sums(sources, weights, graph.size)
         ends = np.flatnonzero(total == 0)
-        share = np.divide(1.0, total, out=np.zeros(graph.size), where=total > 0)
+        with np.errstate(over="ignore"):
+            share = np.divide(1.0, total, out=np.zeros(graph.size), where=total > 0)
+        if not share.max(initial=0.0) < np.inf:
+            vertex = shorten(graph.listed_ids()[int(share.argmax())], 40)
+            raise ValueError(f"pagerank: the weights of the edges of {vertex} are too small to be divided by their sum")
         return Links(graph, sources, targets, share, None if weights is None else weights * share[sources], ends)
 
     def begin(self, constants: Links) -> Ranks:
