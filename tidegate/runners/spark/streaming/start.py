@@ -34,6 +34,7 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
     """Start the query of a plan; it runs in the background. `paths`: entries of the workers' `sys.path`."""
     if not hasattr(spark, "_jvm"):
         raise UnsupportedError("the spark runner does not run unbounded pipelines through Spark Connect")
+    refuse_speculation(spark.sparkContext.getConf())
     given = options.spark_checkpoint_dir
     if given is None and not local:
         raise OptionsError("an unbounded pipeline on a cluster needs a --spark_checkpoint_dir that all machines reach")
@@ -76,6 +77,15 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
 
     run_for = None if options.run_for is None else options.run_for.seconds()
     return StreamResult(query, run_for, close)
+
+
+def refuse_speculation(conf: Any) -> None:
+    """Refuse Spark's settings if it may run a task twice at a time: the two may read different elements."""
+    if conf.get("spark.speculation", "false").lower() == "true":
+        raise OptionsError(
+            "an unbounded pipeline can't run with spark.speculation=true: two attempts of a task may read different "
+            "elements, and Spark may keep the state of one and the output of the other. Set spark.speculation=false"
+        )
 
 
 def listed_splits(plan: Plan, tasks: int) -> Mapping[int, tuple[bytes, ...]]:
