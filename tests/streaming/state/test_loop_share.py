@@ -13,9 +13,9 @@ from tidegate.sdk.data.block import Block
 CHANNEL = ChannelId(1, 0, 0)
 
 
-@pytest.mark.parametrize(("budget", "reads"), [(100_000, 1), (100, 3)])
-def test_blocks_are_read_again_only_if_they_exceed_their_budget(budget: int, reads: int) -> None:
-    share = LoopShare()
+@pytest.mark.parametrize(("budget", "regions", "reads"), [(100_000, 1, 1), (100, 1, 3), (100_000, 1_000, 3)])
+def test_blocks_are_read_again_only_if_they_exceed_their_budget(budget: int, regions: int, reads: int) -> None:
+    share = LoopShare(regions)
     begun = 0
 
     def stored() -> Iterator[Block]:

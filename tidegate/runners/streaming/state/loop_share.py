@@ -22,8 +22,9 @@ from tidegate.sdk.data.block import Block
 @dataclass(frozen=True, slots=True)
 class LoopShare:
     """One task's share of a loop: the functions that are set up, and the tables and blocks of what is the same in all
-    rounds."""
+    rounds. `regions` is how many regions the loop has: the tasks of each keep their share while the others run."""
 
+    regions: int = 1
     life: OncePerLoop = field(default_factory=OncePerLoop)
     _kept: dict[str, KeptTables | None] = field(default_factory=dict)
     """The tables by step; None for those that exceed the memory budget."""
@@ -36,7 +37,9 @@ class LoopShare:
         for step in keeping:
             if step.label not in self._kept:
                 inputs = {collection: _blocks(job, task, step, collection, directory) for collection in step.kept}
-                share = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(keeping))))
+                share = replace(
+                    context, memory_budget=max(1, context.memory_budget // (4 * len(keeping) * self.regions))
+                )
                 self._kept[step.label] = group_once(step, inputs, share)
         tables = LoopTables({label: tables for label, tables in self._kept.items() if tables is not None})
         return replace(context, life=self.life, tables=tables)
@@ -46,8 +49,9 @@ class LoopShare:
         return collection in step.kept and self._kept.get(step.label) is not None
 
     def kept_blocks(self, channel: ChannelId, stored: Iterator[Block], budget: int) -> Iterator[Block]:
-        """The blocks of a channel that are the same in all rounds. They are read once, unless they exceed a budget
-        (bytes)."""
+        """The blocks of a channel that are the same in all rounds. They are read once, unless they exceed the
+        task's share of a budget (bytes)."""
+        budget //= self.regions
         known = self._blocks.get(channel)
         return self._keeping(channel, stored, budget) if known is None else iter(known)
 

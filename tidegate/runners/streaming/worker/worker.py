@@ -241,7 +241,7 @@ class Worker:
             scripted=self._scripted,
             watermark_alignment=self._watermark_alignment,
             rounds=dict(message.rounds),
-            share=None if self._loop is None else self._shares.setdefault(id, LoopShare()),
+            share=None if self._loop is None else self._shares.setdefault(id, LoopShare(len(self._loop.regions))),
         )
         built.append(task)
 
