@@ -72,6 +72,14 @@ def test_a_time_that_is_null_is_an_error_of_the_step(no_workers: None) -> None:
     assert messages[0] == messages[1]
 
 
+def test_a_time_that_is_null_is_an_error_though_a_filter_would_drop_its_row(no_workers: None) -> None:
+    query = PARTS.replace(GROUPS, f"WHERE n > 3 {GROUPS}")
+    for runner in ("direct", "spark"):
+        bids = tg.Pipeline(runner) | tg.Create([*BIDS, Bid("ada", 1, None)])
+        with pytest.raises(UserCodeError, match="is NULL"):
+            ({"bids": bids} | tg.Sql(query)).collect()
+
+
 def explained(query: str) -> str:
     bids = tg.Pipeline("spark") | tg.Create(BIDS)
     rows = {"bids": bids} | tg.Sql(query)

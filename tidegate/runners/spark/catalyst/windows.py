@@ -51,7 +51,9 @@ def stamped(frame: Any, time: Tree) -> Any:
     text = sql(time)
     if time.nullable:
         message = f"[INVALID_COLUMN_VALUE] the time column {shown(time)!r} is NULL: filter such rows out"
-        text = f"coalesce({text}, CAST(raise_error({literal(Literal(message, STRING))}) AS TIMESTAMP))"
+        raised = f"CAST(raise_error({literal(Literal(message, STRING))}) AS BOOLEAN)"
+        # A condition, since Spark leaves out columns that nothing reads, and filters rows before it computes them.
+        frame = frame.where(f"IF({text} IS NULL, {raised}, TRUE)")
     columns = [quoted(name) for name in frame.columns if name not in HIDDEN]
     return frame.selectExpr(*columns, f"unix_micros({text}) AS {quoted(TIME)}")
 
