@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import resource
 import signal
@@ -73,6 +74,20 @@ def test_metrics_of_teardown_are_counted_when_a_loop_ends() -> None:
     result = p.run()
     result.wait_until_finish()
     assert result.metrics().counter("torn down") == 2
+
+
+def test_a_combiner_may_change_what_is_the_same_in_all_rounds(tmp_path: Path) -> None:
+    p = tg.Pipeline("streaming", {"workers": 1})
+    constant, start = p | "constant" >> tg.Create([(0, [1]), (0, [2])]), p | "start" >> tg.Create([(0, [9])])
+
+    def step(before: Any) -> Any:
+        joined = (constant, before) | tg.Flatten() | tg.CombinePerKey(tg.associative(operator.iadd))
+        return joined | tg.MapValues(lambda values: [len(values)])
+
+    loop = start | tg.Iterate(step, rounds=4)
+    _ = loop | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "result"))
+    p.run().wait_until_finish()
+    assert lines_of(tmp_path / "result") == ["(0, [3])"]
 
 
 def test_only_the_round_in_which_a_worker_dies_runs_again(tmp_path: Path) -> None:

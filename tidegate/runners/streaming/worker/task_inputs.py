@@ -17,7 +17,9 @@ from tidegate.runners.streaming.network.blocking_exchange import SubpartitionRea
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
+from tidegate.sdk.authoring.combine import PairwiseFn
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import CombinePerKey
 
 Input: TypeAlias = InputChannel | SubpartitionReader
 
@@ -115,10 +117,16 @@ class TaskInputs:
         return edge.pipelined or bool(env.stored_rounds(edge))
 
 
+def _may_change_values(env: TaskEnvironment) -> bool:
+    """Whether a step of the task combines by a function of two values, which may change the first of them."""
+    tails = (step.tail for step in env.plan.stage_steps(env.task.stage))
+    return any(isinstance(tail, CombinePerKey) and isinstance(tail.fn.load(), PairwiseFn) for tail in tails)
+
+
 def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionReader:
     stored = None if edge.files is None else replace(id, edge=edge.files)
     reader = SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))
-    if env.share is not None and env.is_constant(edge):
+    if env.share is not None and env.is_constant(edge) and not _may_change_values(env):
         channels = sum(env.is_constant(env.plan.edges[each.edge]) for each in env.job.topology.channels_into(env.task))
         budget = env.context.memory_budget // (4 * channels)
         reader.pass_through(partial(env.share.kept_blocks, id, budget=budget))
