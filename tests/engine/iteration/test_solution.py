@@ -86,7 +86,7 @@ class Slotted:
         (Holder({1}), lambda value: value.values),
         (Slotted(({1},)), lambda value: value.values[0]),
     ],
-    ids=repr,
+    ids=["dict", "subclass of dict", "tuple", "list of lists", "instance", "slots"],
 )
 def test_a_merge_may_change_what_the_value_before_holds(start: Any, inner: Callable[[Any], set[int]]) -> None:
     def merge(values: list[Any]) -> Any:
