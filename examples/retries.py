@@ -77,10 +77,11 @@ def pipeline(options: RetriesOptions) -> tg.Pipeline:
         undelivered = failed | "Undelivered" >> tg.Map(lambda letter: letter[0]).with_output_types(Message)
         last = undelivered | "Last" >> tg.Filter(lambda message: message[1] > options.retries)
         again = undelivered | "Again" >> tg.Filter(lambda message: message[1] <= options.retries)
-        return tg.Round(again | tg.ParDo(Later(options.pause)), out={"delivered": delivered, "given_up": last})
+        later: tg.PCollection[Message] = again | tg.ParDo(Later(options.pause))
+        return tg.Round(later, out={"delivered": delivered, "given_up": last})
 
     lines = p | tg.io.ReadFromText(options.input) | tg.Distinct() | tg.Filter(bool)
-    messages = lines | "First" >> tg.Map(lambda line: (line, 1)).with_output_types(Message)
+    messages: tg.PCollection[Message] = lines | "First" >> tg.Map(lambda line: (line, 1)).with_output_types(Message)
     loop = messages | "Deliveries" >> tg.Feedback(attempt)
     _ = (
         loop.delivered

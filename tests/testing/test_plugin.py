@@ -209,7 +209,7 @@ SCRIPTED = HEAD + (
     "def test_stream(pipeline):\n"
     "    assert_that(pipeline | TestStream().add_elements([1]), equal_to([1]))\n"
     "def test_refused(pipeline):\n"
-    "    pipeline | tg.PeriodicImpulse(1) | tg.Map(print)\n"
+    "    pipeline | tg.Create([0]) | tg.Feedback(lambda x: tg.Round(x | tg.Filter(bool), out=x))\n"
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from tidegate.graph.algorithms import GraphAlgorithms
 from tidegate.graph.building import (
@@ -39,9 +39,16 @@ from tidegate.sdk.primitives import Filter, Map, MapTuple, pair_type
 from tidegate.sdk.steps.transform import pipeline_of
 from tidegate.transforms.grouping.join import Join
 
-K = TypeVar("K")
-V = TypeVar("V")
-E = TypeVar("E")
+if TYPE_CHECKING:  # with defaults, a checker asks for no annotation where the collections don't tell the types
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    K = TypeVarWithDefault("K", default=Any)
+    V = TypeVarWithDefault("V", default=Any)
+    E = TypeVarWithDefault("E", default=Any)
+else:
+    K = TypeVar("K")
+    V = TypeVar("V")
+    E = TypeVar("E")
 W = TypeVar("W")
 
 
