@@ -50,6 +50,11 @@ def measured(line: str) -> Iterator[list[float]]:
         yield [float(cell) for cell in found]
 
 
+def as_block(hours: list[list[float]]) -> np.ndarray:
+    """Hours as the rows of an array."""
+    return np.array(hours)
+
+
 def moments(block: np.ndarray) -> np.ndarray:
     """The number of hours, and by column the sums of values and squares."""
     return np.stack([np.full(block.shape[1], len(block)), block.sum(0), (block * block).sum(0)])
@@ -103,7 +108,7 @@ def pipeline(options: WeatherOptions) -> tg.Pipeline:
     """Kinds of weather by k-means."""
     p = tg.Pipeline(options=options, name="kinds of weather")
     lines = p | tg.io.ReadFromText(options.input or installed_weather(), skip_header_lines=1)
-    blocks = lines | tg.FlatMap(measured) | tg.BatchElements(max_batch_size=5_000) | tg.Map(np.array)
+    blocks = lines | tg.FlatMap(measured) | tg.BatchElements(max_batch_size=5_000) | tg.Map(as_block)
     scale = tg.AsSingleton(blocks | tg.Map(moments) | "all" >> tg.CombineGlobally(total) | tg.Map(mean_and_deviation))
     hours = blocks | tg.Map(standardized, scale)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 from pydantic import Field
 
@@ -77,7 +78,7 @@ def pipeline(options: RetriesOptions) -> tg.Pipeline:
         undelivered = failed | "Undelivered" >> tg.Map(lambda letter: letter[0]).with_output_types(Message)
         last = undelivered | "Last" >> tg.Filter(lambda message: message[1] > options.retries)
         again = undelivered | "Again" >> tg.Filter(lambda message: message[1] <= options.retries)
-        later: tg.PCollection[Message] = again | tg.ParDo(Later(options.pause))
+        later: tg.PCollection[Any] = again | tg.ParDo(Later(options.pause)).with_output_types(Message)
         return tg.Round(later, out={"delivered": delivered, "given_up": last})
 
     lines = p | tg.io.ReadFromText(options.input) | tg.Distinct() | tg.Filter(bool)
