@@ -148,6 +148,7 @@ def forced_body(link: Any) -> InlinedBody:
         items=(),
         defaults={},
         local=(),
+        dropped=(),
         globals=tuple(name for name in link.body.names if name not in captured),
         builtins={},
         cells=captured,

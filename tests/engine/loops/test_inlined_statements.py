@@ -16,9 +16,11 @@ from tests.engine.loops.inlined_steps import ADDRESS, ELEMENTS, author, compare,
 from tests.engine.loops.random_bodies import BODIES, PRELUDE
 from tests.engine.loops.test_inlining import VALUES
 from tidegate.runners.engine.elementwise import chain
+from tidegate.runners.engine.loops.inlining import CalledStep, Inlining
 from tidegate.runners.engine.loops.loop_tree import printed
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.user_code.body import find_body
 
 NOTED: list[str] = []
 """Side effects of functions that have been pickled, which import this module when they run."""
@@ -324,6 +326,26 @@ def test_variables_live_no_longer_than_a_call() -> None:
     ):
         assert collected(step, "on") == collected(step, "off")
         assert len(HELD) > 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "dropped"),
+    [
+        ("x", "a, b = x\nreturn a + b", ()),
+        ("x", "a, b = x\nc = a\nreturn c + b", ("c",)),
+        ("x", "a, b = x\nreturn a + len(x)", ("a", "b")),
+        ("x", "a, b = x\na = [a]\nreturn a", ("a",)),
+        ("x", "a, *b = x\nreturn b", ("b",)),
+        ("x", "x = [x]\n(a,) = x\nreturn a", ("x", "a")),
+        ("x, y=(0, 1)", "a, b = y\nreturn a + b", ("a", "b")),
+    ],
+)
+def test_only_variables_that_could_keep_a_value_alive_are_set_to_none(
+    parameters: str, body: str, dropped: tuple[str, ...]
+) -> None:
+    step = CalledStep(fn := function(body, parameters), find_body(fn))
+    inlined = Inlining([step]).bodies[0]
+    assert set(inlined.dropped) == set(dropped)
 
 
 def test_a_post_mortem_finds_the_variables() -> None:

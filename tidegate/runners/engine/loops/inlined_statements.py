@@ -99,5 +99,5 @@ def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str) -> Itera
 
 
 def forgetting(k: int, body: InlinedBody) -> Statements:
-    """The statement that drops the values of a body's variables, as the end of a call does, if it has any."""
-    return (Assign(" = ".join(f"l{k}_{name}" for name in body.local), "None"),) if body.local else ()
+    """The statement that drops the values of a body's variables, as the end of a call does, if they need it."""
+    return (Assign(" = ".join(f"l{k}_{name}" for name in body.dropped), "None"),) if body.dropped else ()

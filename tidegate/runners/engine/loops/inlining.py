@@ -23,7 +23,7 @@ from tidegate.runners.engine.loops.definite_assignment import may_be_unset
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
 from tidegate.runners.engine.loops.plain_syntax import Called, check, targets_inside
 from tidegate.runners.engine.loops.private_names import mangled
-from tidegate.runners.engine.loops.statements import assigned, nested_blocks, parts
+from tidegate.runners.engine.loops.statements import assigned, nested_blocks, only_unpacked, parts
 from tidegate.runners.engine.loops.tagged_results import TaggedResults
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
@@ -59,7 +59,8 @@ class InlinedBody:
 
     `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place.
     `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
-    `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call.
+    `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call, and
+    `dropped` those of them that could keep values alive after it.
     `globals` are the globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the
     captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
     the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
@@ -74,6 +75,7 @@ class InlinedBody:
     items: tuple[str, ...]
     defaults: Mapping[str, Any]
     local: tuple[str, ...]
+    dropped: tuple[str, ...]
     globals: tuple[str, ...]
     builtins: Mapping[str, Any]
     cells: Mapping[str, CellType]
@@ -275,6 +277,8 @@ def _inlined(
     cells = {name: captured[name] for name in read if name in captured}
     names = tuple(name for name in read if name not in captured)
     variables = (*fn.__code__.co_varnames, *fn.__code__.co_cellvars)
+    # The loop keeps an argument, and with it what is unpacked from it, until the next element.
+    kept = frozenset(only_unpacked(body.nodes, arguments.keys() - local))
     made = InlinedBody(
         fn=fn,
         first=body.first,
@@ -284,6 +288,7 @@ def _inlined(
         items=items,
         defaults=defaults,
         local=tuple(dict.fromkeys(name for name in variables if name in local or name in items)),
+        dropped=tuple(dict.fromkeys(name for name in variables if name in local and name not in kept)),
         globals=names,
         builtins=inner.builtins,
         cells=cells,

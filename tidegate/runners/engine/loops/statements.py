@@ -18,7 +18,8 @@ while True:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -206,6 +207,27 @@ def _returns(statements: Sequence[ast.stmt]) -> bool:
 
 def _assign(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
     return _at(ast.Assign([_at(ast.Name(name, ast.Store()), like)], value), like)
+
+
+def only_unpacked(nodes: Sequence[ast.AST], containers: Collection[str]) -> Iterator[str]:
+    """The variables whose only values are items that one statement unpacks from a container, which nothing else reads.
+
+    They keep nothing alive that the container doesn't.
+    """
+    inside = [each for node in nodes for each in ast.walk(node)]
+    uses = Counter(each.id for each in inside if isinstance(each, ast.Name))
+    for each in inside:
+        match each:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Name(id=container)):
+                if container in containers and uses[container] == 1:
+                    yield from _stored_once(targets, inside)
+
+
+def _stored_once(targets: Iterable[ast.expr], inside: Iterable[ast.AST]) -> Iterator[str]:
+    stored = Counter(each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load))
+    for target in targets:
+        if isinstance(target, ast.Name) and stored[target.id] == 1:
+            yield target.id
 
 
 def _constant(value: bool | str | None, like: ast.AST) -> ast.expr:
