@@ -331,6 +331,46 @@ def test_verbose_says_of_combiners_that_they_are_called_where_the_loop_does_not_
     assert calls == expected
 
 
+TIMESTAMPS = """
+import tidegate as tg
+
+from tidegate.io.generators.sequence import SequenceSource
+
+def parsed(x):
+    seconds = float(x)
+    return seconds
+
+def write():
+    pipeline = tg.Pipeline(name="timestamps")
+    for name, fn in {"plain": lambda x: x + 1, "parsed": parsed, "native": float, "none": None}.items():
+        read = pipeline | f"read {name}" >> tg.Read(SequenceSource(0, 9, None), timestamp=fn)
+        read | f"print {name}" >> tg.Map(print)
+    return pipeline
+"""
+
+
+def test_verbose_says_how_the_timestamps_of_a_source_are_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "timestamps.py").write_text(TIMESTAMPS)
+
+    def functions(*flags: str) -> list[str]:
+        text = explained("timestamps.py:write", "--verbose", *flags)
+        lines = text.partition("\nFunctions\n")[2].splitlines()
+        return [line.strip() for line in lines if not line.startswith("  print")]
+
+    assert functions() == [
+        "read plain   inlined",
+        "x + 1",
+        "read parsed   called: it is more than one expression",
+        "read native   called: its source is not known",
+    ]
+    assert functions("--inline", "off") == [
+        f"read {name}   called: --inline is off" for name in ("plain", "parsed", "native")
+    ]
+    # Checked elements are not called for their timestamps any differently.
+    assert functions("--checks", "all")[0] == "read plain   inlined"
+
+
 @pytest.mark.usefixtures("job")
 def test_verbose_says_that_flags_let_all_functions_be_called() -> None:
     for flags, why in (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from tidegate.runners.engine.elementwise.fused_node import load_link
 from tidegate.runners.engine.grouping.combiners import load_combiner
@@ -12,11 +12,15 @@ from tidegate.runners.engine.grouping.fold_codegen import adding_function
 from tidegate.runners.engine.grouping.operator import TABLE_PATHS
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.loops.inlining import Step as Inlinable
+from tidegate.runners.engine.sources.timestamps import TimestampFunction
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, ParDo, Pipeline
+from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, ParDo, Pipeline, Read
 from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn
 from tidegate.sdk.runner import RunOptions
 from tidegate.sdk.user_code.user_fn import UserFn
+
+OFF: Final = "--inline is off"
+NOT_LOADED: Final = "its code is loaded only when it runs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ def function_calls(plan: Plan, options: RunOptions, *, load: bool = True) -> Ite
     """How each function is run, in the order of the plan. Unpickles the functions, unless `load` is False."""
     always = _always_called(options)
     for step in plan.steps:
+        if isinstance(step.head, Read) and step.head.stamping is not None and step.head.stamping.timestamp is not None:
+            yield _call_for_timestamps(step.label, step.head.stamping.timestamp, inline=options.inline, load=load)
         if step.phase != "merge":
             yield from _calls_of(step, plan.pipeline, always, load=load)
 
@@ -46,17 +52,27 @@ def _calls_of(step: Step, pipeline: Pipeline, always: str, *, load: bool) -> Ite
                 not_inlined = not_inlined if not_inlined is not None else _why_not_inlined(step, pipeline)
                 reason = not_inlined.get(node.label, "")
             elif not reason and node.fn.body is not None:
-                yield FunctionCall(node.label, node.fn, "unknown", "its code is loaded only when it runs")
+                yield FunctionCall(node.label, node.fn, "unknown", NOT_LOADED)
                 continue
             elif not reason:
                 reason = "its source is not known"
             yield FunctionCall(node.label, node.fn, "called" if reason else "inlined", reason)
 
 
+def _call_for_timestamps(step: str, fn: UserFn, *, inline: str, load: bool) -> FunctionCall:
+    """How the function is run that returns the timestamps of a source's elements."""
+    if inline != "off" and not load and fn.body is not None:
+        return FunctionCall(step, fn, "unknown", NOT_LOADED)
+    if inline != "off" and fn.body is None:
+        return FunctionCall(step, fn, "called", "its source is not known")
+    reason = TimestampFunction(fn, inline=True).reason if inline != "off" else OFF
+    return FunctionCall(step, fn, "called" if reason else "inlined", reason)
+
+
 def _always_called(options: RunOptions) -> str:
     """Why all functions are called with these options; "" if they need not be."""
     if options.inline == "off":
-        return "--inline is off"
+        return OFF
     return "--checks all checks every element" if options.inline == "on" and options.checks == "all" else ""
 
 

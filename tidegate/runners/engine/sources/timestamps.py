@@ -38,6 +38,13 @@ class TimestampFunction:
             return found
         return list(map(self.call, elements))
 
+    @property
+    def reason(self) -> str:
+        """Why the function has to be called for each element; "" if its expression may stand in a loop."""
+        if self._inlining.reasons:
+            return self._inlining.reasons[0]
+        return "" if _is_expression(self._inlining.bodies[0]) else "it is more than one expression"
+
     @cached_property
     def _inlining(self) -> Inlining:
         return Inlining([CalledStep(self.call, self._body)])
@@ -46,10 +53,14 @@ class TimestampFunction:
     def _loop(self) -> Callable[..., Any] | None:
         """The loop with the expression of the function in it; None if it has to be called."""
         body = self._inlining.bodies.get(0)
-        if body is None or not body.one_expression or body.expression is None or body.yields:
+        if body is None or not _is_expression(body):
             return None
         form = _form(body)
         return compile_loop(form, written(form)[0], f"<timestamps {next(_serial)}>", {})
+
+
+def _is_expression(body: InlinedBody) -> bool:
+    return body.one_expression and body.expression is not None and not body.yields
 
 
 def _form(body: InlinedBody) -> Form:
