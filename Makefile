@@ -19,12 +19,13 @@ STREAMING := --mode streaming --checkpoint_interval 1s
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak sqlglot-versions bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
+.PHONY: help demo demo-on-spark test test-thorough simulate soak sqlglot-versions bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
 	@echo "                  the direct runner, on the streaming one and, where there is Java, on Spark"
 	@echo "make test         every check: lint, types, floors, tests"
+	@echo "make test-thorough  the cases and examples of tests that make test leaves out, too"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make soak         an hour of keyed state on each backend, SOAK=3600 seconds: does memory stay flat?"
 	@echo "make sqlglot-versions  the tests of SQL with the lowest, the newest and the compiled sqlglot that are allowed"
@@ -93,6 +94,10 @@ demo-on-spark:
 test: lint
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# The cases and examples that `make test` leaves out, too.
+test-thorough: lint
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --thorough
 
 # One process for each job; for a seed that fails, the command is printed that runs it again.
 simulate: $(VENV)/.with-dev

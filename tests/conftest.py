@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -76,14 +77,42 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0.0,
         help="how long a store is away at least, in each of several ways (0: in one way, until the job has said so)",
     )
-    group.addoption("--simulation-seeds", type=int, default=240, help="how many simulated streams to run")
+    group.addoption("--simulation-seeds", type=int, default=160, help="how many simulated streams to run")
     group.addoption(
-        "--promise-examples", type=int, default=5, help="how many streams to run for each rule of the main promise"
+        "--promise-examples", type=int, default=3, help="how many streams to run for each rule of the main promise"
     )
     group.addoption(
         "--inlined-functions", type=int, default=300, help="how many random functions to call and to inline"
     )
+    group.addoption("--thorough", action="store_true", help="run all cases of sampled tests, and all examples")
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--thorough`, keep each n-th case of a test marked `sampled(n)`, and half of a property's examples."""
+    if config.getoption("--thorough"):
+        return
+    kept, left_out, cases = [], [], Counter[str]()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        test = item.nodeid.partition("[")[0]
+        if sampled is not None and cases[test] % sampled.args[0]:
+            left_out.append(item)
+        else:
+            kept.append(item)
+            _halve_examples(getattr(item, "function", None))
+        cases[test] += 1
+    items[:] = kept
+    config.hook.pytest_deselected(items=left_out)
+
+
+def _halve_examples(test: Any) -> None:
+    """Halve the examples of a property that has many; once, since its cases share them."""
+    chosen: settings | None = getattr(test, "_hypothesis_internal_use_settings", None)
+    if chosen is None or chosen.max_examples < 20 or hasattr(test, "_all_examples"):
+        return
+    test._all_examples = chosen.max_examples
+    test._hypothesis_internal_use_settings = settings(chosen, max_examples=chosen.max_examples // 2)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -80,6 +80,7 @@ def test_an_element_in_two_windows_counts_twice(runner: str) -> None:
     assert found == [on_time(("k", 2), (0, 10))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("after", REASSIGNED)
 @pytest.mark.parametrize("before", SEVERAL)
 def test_a_step_that_only_looks_at_its_window_changes_nothing(runner: str, before: str, after: str) -> None:
@@ -183,6 +184,7 @@ def test_each_of_several_windows_of_a_session_that_is_not_merged_yet_counts(runn
     assert counted(runner, elements, *grouped, tg.WindowInto(TEN)) == [on_time(("k", 1), (0, 10))]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("together", [False, True])
 @pytest.mark.parametrize("after", REASSIGNED)
 @pytest.mark.parametrize("before", SEVERAL)

@@ -275,6 +275,7 @@ def cycles_of_json() -> int:
 ON_ROCKSDB = ["no state", "cleared state", "timers", "panes of windows"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "backend"), [*((name, "memory") for name in STEPS), *((name, "rocksdb") for name in ON_ROCKSDB)]
 )

@@ -31,6 +31,7 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         run.close()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", ["job", "task"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("victim", ["workers", "client"])
@@ -47,6 +48,7 @@ def test_output_is_visible_once_if_a_process_is_killed_at(begin: Begin, victim: 
     run.check(run.drain())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("by", ["job", "task"])
 @pytest.mark.parametrize("place", PLACES)
 def test_output_is_visible_once_if_suspended_processes_continue_after_their_successors(
