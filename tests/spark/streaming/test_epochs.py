@@ -11,9 +11,9 @@ import pytest
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers
 from tests.support.spark.micro_batches import MicroBatches
-from tidegate.runners.spark.streaming.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
-from tidegate.runners.spark.streaming.query import StreamQuery
 from tidegate.runners.spark.streaming.rows import REPORT, OutgoingRows, Row
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells

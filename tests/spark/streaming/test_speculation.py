@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.runners.spark.streaming.start import refuse_speculation
+from tidegate.runners.spark.streaming.driver.start import refuse_speculation
 from tidegate.sdk.errors import OptionsError
 
 

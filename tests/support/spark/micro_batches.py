@@ -22,11 +22,11 @@ from tidegate.runners.engine.sources.test_stream import ScriptEvent, StreamScrip
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.streaming.driver.start import listed_splits
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.levels import assign_levels
 from tidegate.runners.spark.streaming.rows import OutgoingRows, Row, messages
 from tidegate.runners.spark.streaming.sources import NewSplits, make_sources
-from tidegate.runners.spark.streaming.start import listed_splits
 from tidegate.runners.spark.streaming.state_log import Head, Piece
 from tidegate.runners.spark.streaming.task import StreamTask
 from tidegate.runners.spark.streaming.worker import LiveTasks

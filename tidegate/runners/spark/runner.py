@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan, validate
-from tidegate.runners.spark.streaming.limits import is_stream, refuse_frames, refuse_unsupported
+from tidegate.runners.spark.streaming.driver.limits import is_stream, refuse_frames, refuse_unsupported
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import model as portable
@@ -78,7 +78,7 @@ class SparkRunner(Runner):
     def _run_stream(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.driver.execution import package_paths
         from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
-        from tidegate.runners.spark.streaming.start import start
+        from tidegate.runners.spark.streaming.driver.start import start
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         spark_options: SparkOptions = options.view_as(self.options_model())

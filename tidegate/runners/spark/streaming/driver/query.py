@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.sinks.writer import commit_output, remove_output
 from tidegate.runners.spark.plan.failures import translated_errors
-from tidegate.runners.spark.streaming.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.processor import level_processor
 from tidegate.runners.spark.streaming.rows import SCHEMA, TICK, Row, messages

@@ -17,11 +17,11 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.worker_env import prepare
 from tidegate.runners.spark.plan.failures import translated_errors
-from tidegate.runners.spark.streaming.checkpoint import Checkpoint, HadoopFolder
+from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint, HadoopFolder
+from tidegate.runners.spark.streaming.driver.query import StreamQuery
+from tidegate.runners.spark.streaming.driver.result import StreamResult
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
-from tidegate.runners.spark.streaming.query import StreamQuery
-from tidegate.runners.spark.streaming.result import StreamResult
 from tidegate.sdk.errors import OptionsError, UnsupportedError
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.portable.secrets import secrets_of

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.runners.completion import Latch
 from tidegate.runners.spark.plan.failures import JobCancelled
-from tidegate.runners.spark.streaming.query import StreamQuery
+from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
