@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark.daemons import Daemon, spark_home
+from tests.support.spark.daemons import spark_home
 from tests.support.spark.small_jvms import jvm_options
+from tests.support.spark.standalone import standalone
 from tidegate.runners.spark.driver.session import missing
 
 WITHOUT_TIDEGATE = """
@@ -70,33 +71,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory, spark_classes: None) -> It
     python = home / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{home}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    daemons: list[Daemon] = []
-
-    def start(daemon: str, *options: str) -> Daemon:
-        daemons.append(
-            Daemon(
-                home,
-                spark_home() / "bin" / "spark-class",
-                f"org.apache.spark.deploy.{daemon}",
-                *options,
-                environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": jvm_options()},
-            )
-        )
-        return daemons[-1]
-
-    try:
-        master = start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        url = master.wait_for("Starting Spark master at (spark://.+)")[1].strip()
-        master.wait_for("New state: ALIVE")
-        for host in ("127.0.0.1", "127.0.0.2"):
-            options = ["--host", host, "-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(home / host)]
-            start("worker.Worker", *options, url)
-        for worker in daemons[1:]:
-            worker.wait_for("Successfully registered with master")
-        yield Cluster(url, python)
-    finally:
-        for daemon in daemons:
-            daemon.stop()
+    with standalone(home) as running:
+        yield Cluster(running.master, python)
 
 
 def written(folder: Path) -> list[str]:

@@ -49,9 +49,13 @@ class Daemon:
             if found:
                 return found
 
+    def send(self, signal_number: int) -> None:
+        """Send a signal to the command and its child processes, but those that lead process groups of their own."""
+        os.killpg(self._process.pid, signal_number)
+
     def stop(self) -> None:
         """Kill the command and its child processes."""
-        os.killpg(self._process.pid, signal.SIGKILL)
+        self.send(signal.SIGKILL)
         self._process.wait()
         self._reader.join()
 
