@@ -10,51 +10,48 @@ import pytest
 
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers
+from tests.support.spark.local_folder import LocalFolder
 from tests.support.spark.micro_batches import MicroBatches
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
+from tidegate.runners.spark.streaming.driver.ticks import NEVER, DueFile
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.rows import REPORT, OutgoingRows, Row
 from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.user_code.redefined_classes import dumps
 
 
-class LocalFolder:
-    """Files of this machine, as a checkpoint uses those of Hadoop."""
+class Counter:
+    """A counter of Spark's."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-
-    def names(self, folder: str) -> list[str]:
-        return sorted(file.name for file in Path(self.path, folder).glob("*"))
-
-    def exists(self, name: str) -> bool:
-        return Path(self.path, name).exists()
-
-    def read(self, name: str) -> bytes:
-        return Path(self.path, name).read_bytes()
-
-    def write(self, name: str, data: bytes) -> None:
-        file = Path(self.path, name)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(data)
-
-    def remove(self, name: str) -> None:
-        Path(self.path, name).unlink(missing_ok=True)
+    value = 0
 
 
 class Reports:
-    """The rows that a batch leaves for the driver."""
+    """The rows that a batch leaves for the driver: a report of each task, of which `extra` have run twice."""
 
-    def __init__(self, job: StreamJob, *, ended: bool) -> None:
+    def __init__(
+        self,
+        query: StreamQuery,
+        job: StreamJob,
+        *,
+        ended: bool = False,
+        extra: int = 0,
+        received: int = 0,
+        due: int | None = 0,
+    ) -> None:
+        self._query = query
+        self._ran = job.levels.count + extra
         self._rows: list[Row] = []
         for level in range(job.levels.count):
             out = OutgoingRows(level)
-            out.send(0, REPORT, 0, dumps(TaskReport(level, 0, ended, {}, MetricCells(), 0, 0)))
+            out.send(0, REPORT, 0, dumps(TaskReport(level, 0, ended, {}, MetricCells(), 0, received, due)))
             self._rows += out.rows
 
     def collect(self) -> list[Row]:
+        self._query._succeeded.value += self._ran
         return self._rows
 
 
@@ -66,20 +63,23 @@ def started(path: Path) -> tuple[StreamQuery, StreamJob, Checkpoint, LocalFolder
     job = MicroBatches(1).batches(pipeline.sealed(), pipeline.options).job
     folder: Any = LocalFolder(path / "checkpoint")
     checkpoint = Checkpoint(folder, job.plan, job.levels, run="run", asked=1, default=1)
-    return StreamQuery(None, job, checkpoint, (), trigger=1.0), job, checkpoint, folder
+    due = DueFile(path)
+    query = StreamQuery(None, job, checkpoint, (), trigger=1.0, due=due, check_owner=lambda: None)
+    query._succeeded = Counter()
+    return query, job, checkpoint, folder
 
 
 def test_an_epoch_that_is_run_again_without_output_discards_that_of_its_dead_attempt(tmp_path: Path) -> None:
     query, job, checkpoint, folder = started(tmp_path)
     sink = next(step.id for step in job.plan.steps if step.is_sink)
     checkpoint.store(0, {sink: [Committable((0, 0), "of the dead attempt")]})
-    query._prepare_epoch(Reports(job, ended=False), 0)
+    query._prepare_epoch(Reports(query, job), 0)
     assert folder.names("manifests") == []
 
 
 def test_a_query_whose_last_output_could_not_be_committed_is_not_complete(tmp_path: Path) -> None:
     query, job, checkpoint, folder = started(tmp_path)
-    query._prepare_epoch(Reports(job, ended=True), 0)
+    query._prepare_epoch(Reports(query, job, ended=True), 0)
     folder.write("spark/commits/0", b"")
     checkpoint.store(0, {-1: []})  # of a sink that can't be found
     with pytest.raises(KeyError):
@@ -92,14 +92,70 @@ def test_a_query_whose_last_output_could_not_be_committed_is_not_complete(tmp_pa
 
 def test_no_deadline_cuts_off_a_drain_but_a_stop_does(tmp_path: Path) -> None:
     query, job, _, _ = started(tmp_path)
-    passed = 0.0
-    assert query._is_to_stop(passed)
+    query._run_for = 0.0
+    query._prepare_epoch(Reports(query, job), 0)
+    assert query._is_to_stop()
     query.drain()
-    assert query._is_to_stop(None)  # to start again, with sources that end
+    assert query._is_to_stop()  # to start again, with sources that end
     query._job = replace(job, drains=True)
-    assert not query._is_to_stop(passed)
+    assert not query._is_to_stop()
     query.stop()
-    assert query._is_to_stop(None)
+    assert query._is_to_stop()
+
+
+def test_the_last_batch_of_a_run_for_some_time_begins_after_that_however_long_batches_take(tmp_path: Path) -> None:
+    query, job, _, _ = started(tmp_path)
+    query._run_for = 1e9
+    assert not query._is_to_stop()
+    query._prepare_epoch(Reports(query, job), 0)
+    assert query._deadline is not None
+    query._deadline = query._last_began + 1e-6  # which is over by now
+    assert not query._is_to_stop()
+    query._prepare_epoch(Reports(query, job), 1)
+    assert query._is_to_stop()
+
+
+def test_a_run_for_some_time_stops_at_once_if_no_batch_is_due(tmp_path: Path) -> None:
+    query, job, _, _ = started(tmp_path)
+    query._run_for = 1e-9
+    query._prepare_epoch(Reports(query, job, due=NEVER), 0)
+    assert query._is_to_stop()
+
+
+@pytest.mark.parametrize("mixed", [{"extra": 1}, {"received": 9}], ids=["a task ran twice", "other rows were received"])
+def test_a_batch_with_tasks_of_several_attempts_is_discarded_and_run_again(mixed: Any, tmp_path: Path) -> None:
+    query, job, _, folder = started(tmp_path)
+    with pytest.raises(RunError, match="batch 0 was discarded: Spark ran") as caught:
+        query._prepare_epoch(Reports(query, job, **mixed), 0)
+    assert query._is_worth_another_try(caught.value)
+    assert folder.names("manifests") == []
+    query._begin()
+    assert not query._is_worth_another_try(RunError("no such file"))
+    query._prepare_epoch(Reports(query, job), 0)
+
+
+def test_a_batch_of_a_query_whose_checkpoint_was_taken_over_leaves_no_output(tmp_path: Path) -> None:
+    query, job, checkpoint, folder = started(tmp_path)
+
+    def check_owner() -> None:
+        raise RunError("taken over")
+
+    query._check_owner = check_owner
+    checkpoint.store(0, {-1: []})
+    with pytest.raises(RunError, match="taken over"):
+        query._prepare_epoch(Reports(query, job), 0)
+    assert folder.names("manifests") == ["0"]  # of the other process
+
+
+@pytest.mark.parametrize("due", [7, None])
+def test_the_next_batch_is_due_when_the_first_task_has_something_to_do(due: int | None, tmp_path: Path) -> None:
+    query, job, _, _ = started(tmp_path)
+    noted = Path(query._due.path)
+    assert noted.read_text() == "0"
+    query._prepare_epoch(Reports(query, job, due=due), 0)
+    assert int(noted.read_text()) == (NEVER if due is None else due)
+    query._begin()
+    assert noted.read_text() == "0"
 
 
 class Waiting:
@@ -110,7 +166,7 @@ class Waiting:
 
 def test_a_query_that_was_started_again_runs_a_batch_before_it_stops(tmp_path: Path) -> None:
     query, job, _, _ = started(tmp_path)
-    query._prepare_epoch(Reports(job, ended=False), 0)
+    query._prepare_epoch(Reports(query, job), 0)
     assert query._is_between(Waiting(), 0)
     query._begin()
     assert not query._is_between(Waiting(), 0)

@@ -88,6 +88,10 @@ class ScriptedSources:
         if event.status is not None:
             graph.update(event.collection, event.status)
 
+    @property
+    def due(self) -> int | None:
+        return self._others.due
+
     def progress(self) -> Any:
         return self._others.progress()
 
@@ -119,6 +123,8 @@ class Batches:
         self.script = StreamScript(nodes[0]) if nodes else None
         self.clock = 0
         """The instant (µs) of the batch."""
+        self.due: int | None = 0
+        """When (µs) the next batch has something to do; None: never."""
 
     @property
     def script_ended(self) -> bool:
@@ -159,6 +165,7 @@ class Batches:
         assert all(isinstance(report, TaskReport) for report in reports)
         assert sum(report.sent for report in reports) == sum(report.received for report in reports)
         assert len(reports) == len(self._tasks)
+        self.due = min((report.due for report in reports if report.due is not None), default=None)
         prepared: dict[int, list[Committable]] = {}
         for report in reports:
             self.metrics.merge(report.metrics)

@@ -50,8 +50,8 @@ class StreamJob:
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """What a task reports to the driver at the end of a batch: whether it has no more to do, the prepared output of
-    each sink (by its step's number), its metrics since the last batch, and the checksums of the rows that it has sent
-    and received."""
+    each sink (by its step's number), its metrics since the last batch, the checksums of the rows that it has sent and
+    received, and when (µs) it has something to do again though it receives nothing; None: never."""
 
     level: int
     index: int
@@ -60,3 +60,4 @@ class TaskReport:
     metrics: MetricCells
     sent: int
     received: int
+    due: int | None

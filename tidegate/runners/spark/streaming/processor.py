@@ -9,12 +9,13 @@ HEAD = "token string, whole long, changes long, progress binary"
 LOG = "last boolean, data binary"
 
 
-def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int) -> Any:
+def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, succeeded: Any) -> Any:
     """The `StatefulProcessor` of a level. Its class is a nested one, so that it is pickled by value: it is unpickled
     before Tidegate can be imported.
 
     `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
     that Spark sent to the workers. `job` is the pickled `StreamJob`.
+    `succeeded` is Spark's counter of the tasks that have succeeded.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -38,6 +39,7 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int) -
                     sys.path.append(path)
             from tidegate.runners.spark.streaming.worker import run_level
 
+            succeeded.add(1)  # Spark counts it when the task has succeeded
             return run_level(job, level, key[0], self._head, self._log, rows)
 
         def close(self) -> None:

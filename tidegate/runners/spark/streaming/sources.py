@@ -40,6 +40,10 @@ class Sources(Protocol):
 
     @property
     def ended(self) -> bool: ...
+    @property
+    def due(self) -> int | None:
+        """When (µs) to read again; None: never, or not before splits are assigned."""
+
     def assign(self, step: int, splits: NewSplits) -> None:
         """Add splits that another task has discovered."""
 
@@ -96,6 +100,10 @@ class SplitSources:
     @property
     def ended(self) -> bool:
         return all(reader.status.ended for reader in self._readers.values())
+
+    @property
+    def due(self) -> int | None:
+        return min((at for reader in self._readers.values() if (at := reader.next_poll) is not None), default=None)
 
     def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
         for id, reader in self._readers.items():
@@ -158,6 +166,10 @@ class Discovery:
     @property
     def ended(self) -> bool:
         return self._job.drains or all(known.ended for known in self._known.values())
+
+    @property
+    def due(self) -> int | None:
+        return min((known.next_look for known in self._known.values() if not known.ended), default=None)
 
     def read(self, graph: Graph, context: Context, rows: OutgoingRows) -> None:
         for id, known in self._known.items():

@@ -24,7 +24,7 @@ from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.inputs import InputProgress, TaskInputs
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.outputs import TaskOutputs
-from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, SPLITS, Row, checksum, messages, task_index
+from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, SPLITS, STATUS, Row, checksum, messages, task_index
 from tidegate.runners.spark.streaming.sources import Sources, make_sources
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import BLOCK_SIZE
@@ -160,7 +160,7 @@ class StreamTask:
         self.ended = self.ended or ends
         out = self._outputs.take()
         report = TaskReport(
-            self._level, self._index, self.ended, committables, self._take_metrics(), out.checksum, received
+            self._level, self._index, self.ended, committables, self._take_metrics(), out.checksum, received, self._due
         )
         out.send(self._index, REPORT, 0, dumps(report))
         return [*passing, *out.rows]
@@ -172,32 +172,41 @@ class StreamTask:
         return row.kind != REPORT and self._inputs.receives(row.edge)
 
     def _handle(self, rows: list[Row], now: int) -> None:
+        """Handle a batch: first all elements, and then the statuses, of which each producer sends one at its end."""
         graph, edges = self._graph, self._job.plan.edges
         graph.tick(now)
-        self._outputs.forward_statuses(graph)
         for row, data in messages([row for row in rows if row.kind == SPLITS]):
             self._sources.assign(row.edge, moved.loads(data))
         if not self._sources.ended:
             self._sources.read(graph, self._context, self._outputs.rows)
-            self._outputs.forward_statuses(graph)
-        for row, data in messages([row for row in rows if row.kind != SPLITS]):
+        for row, data in messages([row for row in rows if row.kind == BLOCKS]):
             edge = edges[row.edge]
-            if row.kind != BLOCKS:
-                graph.update(*self._inputs.update(row.edge, task_index(row.src), moved.loads(data)))
-                self._outputs.forward_statuses(graph)
-                continue
             for whole in blocks_of(decode_columns(data)):
                 if edge.target in self._outputs.sinks:
                     self._outputs.sinks[edge.target].write(whole)
                     continue
                 for block in whole.split(BLOCK_SIZE):
                     graph.deliver(edge, block)
+        statuses = {}
+        for row, data in messages([row for row in rows if row.kind == STATUS]):
+            collection, status = self._inputs.update(row.edge, task_index(row.src), moved.loads(data))
+            statuses[collection] = status
+        for collection, status in statuses.items():
+            graph.update(collection, status)
         graph.end_bundles()
         self._outputs.forward_statuses(graph)
 
     @property
     def _has_ended(self) -> bool:
         return self._inputs.ended and self._sources.ended and not self._graph.operators()
+
+    @property
+    def _due(self) -> int | None:
+        """When (µs) a timer, a trigger or a source of the task has something to do; None: never."""
+        if self.ended:
+            return None
+        instants = [at for at in (self._graph.next_clock(), self._sources.due) if at is not None]
+        return min(instants, default=None)
 
     def _take_metrics(self) -> MetricCells:
         """The metrics since the last batch. The pre-combining part of a combine reports no output: its merge does."""

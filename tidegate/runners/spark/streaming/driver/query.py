@@ -2,26 +2,32 @@
 
 An epoch is prepared by `foreachBatch`, which stores a manifest; it is final once Spark has logged it. The output is
 committed then, when the query is seen to have gone on or, after a restart of the driver, when it begins again.
+
+A task that reads live data gives other rows when Spark runs it again. If it has run twice in a batch, its state and
+what later tasks have received may be those of different attempts, so the batch is discarded, and runs again from the
+one before. That is known from the number of tasks that have succeeded, and from checksums of the rows.
 """
 
 from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.runners.engine.sinks.writer import commit_output, remove_output
 from tidegate.runners.spark.plan.failures import translated_errors
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.ticks import SOURCE, DueFile, register_ticks
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.processor import level_processor
 from tidegate.runners.spark.streaming.rows import SCHEMA, TICK, Row, messages
 from tidegate.sdk.connectors.sinks import Committable
-from tidegate.sdk.errors import RunError
+from tidegate.sdk.errors import RunError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
 from tidegate.sdk.user_code.redefined_classes import dumps
@@ -30,11 +36,20 @@ from tidegate.sdk.user_code.redefined_classes import dumps
 class StreamQuery:
     """Runs a job until all its input has ended, `stop` is called, or it fails; `run` returns then.
 
-    `trigger` (s): how often a batch starts. `paths`: entries of the workers' `sys.path`.
+    `trigger` (s): how often a batch starts, if one is due. `paths`: entries of the workers' `sys.path`. `check_owner`
+    raises if another process runs on the checkpoint by now.
     """
 
     def __init__(
-        self, spark: Any, job: StreamJob, checkpoint: Checkpoint, paths: tuple[str, ...], *, trigger: float
+        self,
+        spark: Any,
+        job: StreamJob,
+        checkpoint: Checkpoint,
+        paths: tuple[str, ...],
+        *,
+        trigger: float,
+        due: DueFile,
+        check_owner: Callable[[], None],
     ) -> None:
         self.metrics = MetricCells()
         self._spark = spark
@@ -42,6 +57,7 @@ class StreamQuery:
         self._checkpoint = checkpoint
         self._paths = paths
         self._trigger = trigger
+        self._check_owner = check_owner
         self._sinks = {step.id: step.tail for step in job.plan.steps if step.is_sink}
         self._reported: dict[int, MetricCells] = {}
         """The metrics of the epochs that are not final yet."""
@@ -55,8 +71,16 @@ class StreamQuery:
         """Whether a batch of this start of the query has run."""
         self._failure: Exception | None = None
         """The error that ended the last batch, if any."""
-        self._unlike: int | None = None
-        """The epoch whose tasks received other rows than were sent, if any."""
+        self._is_mixed = False
+        """Whether the last batch was discarded, as it had tasks that ran twice."""
+        self._run_for: float | None = None
+        self._deadline: float | None = None
+        """The end of `run_for`. The last batch is the first that begins after it."""
+        self._last_began = 0.0
+        """When the last epoch began."""
+        self._succeeded: Any = None
+        """Spark's counter of the tasks that have succeeded, in this start of the query."""
+        self._due = due
 
     @property
     def complete(self) -> bool:
@@ -76,14 +100,17 @@ class StreamQuery:
         self._cancel.set()
 
     def run(self, run_for: float | None = None) -> None:
-        """Run the query. Raises the author's error, or a RunError, if it fails."""
-        deadline = None if run_for is None else time.monotonic() + run_for
+        """Run the query. Raises the author's error, or a RunError, if it fails.
+
+        `run_for` counts from the beginning of the first batch, since starting a query takes seconds.
+        """
+        self._run_for = run_for
         self._commit_final()
         failures, reached = 0, self._last_epoch
         while not (self._is_over() or self._cancel.is_set()):
             try:
                 with translated_errors("Spark could not run the stream"):
-                    self._run_query(deadline)
+                    self._run_query()
             except RunError as error:
                 failures = 1 if self._last_epoch > reached else failures + 1
                 reached = self._last_epoch
@@ -104,12 +131,13 @@ class StreamQuery:
             remove_output(node, [self._job.run])
 
     def _is_worth_another_try(self, error: RunError) -> bool:
-        unlike, self._unlike = self._unlike, None
-        return unlike is not None or _NO_WORKER in str(error)
+        if isinstance(error, UserCodeError):
+            return False
+        return self._is_mixed or _PASSING.search(str(error)) is not None
 
     # -- one start of the query
 
-    def _run_query(self, deadline: float | None) -> None:
+    def _run_query(self) -> None:
         self._begin()
         with self._settings():
             query = self._started()
@@ -117,11 +145,11 @@ class StreamQuery:
             last = self._last_epoch
             while not query.awaitTermination(_POLL):
                 self._commit_final()
-                if not self._is_to_stop(deadline):
+                if not self._is_to_stop():
                     last = self._last_epoch
                 if self._cancel.is_set() or self._is_over():
                     break
-                if self._is_to_stop(deadline) and self._is_between(query, last):
+                if self._is_to_stop() and self._is_between(query, last):
                     break
         except Exception:
             if self._failure is not None:
@@ -133,7 +161,8 @@ class StreamQuery:
 
     def _begin(self) -> None:
         """Forget what batches of an earlier start of the query have left."""
-        self._failure, self._has_run = None, False
+        self._failure, self._has_run, self._is_mixed = None, False, False
+        self._due.note(0)
 
     def _is_between(self, query: Any, last: int) -> bool:
         """Whether a batch after `last` is final, or none is running now, after the first of this start of the query."""
@@ -141,13 +170,16 @@ class StreamQuery:
             return self._is_final(self._last_epoch)
         return self._has_run and not query.status["isTriggerActive"]
 
-    def _is_to_stop(self, deadline: float | None) -> bool:
+    def _is_to_stop(self) -> bool:
         """Whether this query is to stop after the batch that is running."""
         if self._stop.is_set():
             return True
         if self._drain.is_set():
             return not self._job.drains  # which no deadline cuts off
-        return deadline is not None and time.monotonic() >= deadline
+        return self._deadline is not None and (
+            self._last_began >= self._deadline
+            or (self._has_run and time.monotonic() >= self._deadline and not self._due.is_now)
+        )
 
     def _is_over(self) -> bool:
         """Whether the last epoch, in which every task has ended, is final."""
@@ -162,23 +194,23 @@ class StreamQuery:
         job = replace(self._job, query=f"{self._job.run}-{time.time_ns():x}")
         payload = dumps(job)
         keys = F.array(*[F.lit(key) for key in job.keys])
-        number = (F.col("value") % F.lit(job.tasks) + 1).cast("int")
         zero = F.lit(0)
+        register_ticks(self._spark)
         frame = (
-            self._spark.readStream.format("rate-micro-batch")
-            .option("rowsPerBatch", job.tasks)
-            .option("numPartitions", 1)
+            self._spark.readStream.format(SOURCE)
+            .options(tasks=job.tasks, due=self._due.path)
             .load()
             .select(
-                F.element_at(keys, number).alias("target"),
+                F.element_at(keys, F.col("number") + 1).alias("target"),
                 F.lit(TICK).alias("kind"),
                 *[zero.alias(name) for name in ("edge", "src", "seq", "left")],
-                F.unix_micros(F.current_timestamp()).cast("string").cast("binary").alias("data"),
+                F.col("instant").cast("string").cast("binary").alias("data"),
             )
         )
+        self._succeeded = self._spark.sparkContext.accumulator(0)
         for level in range(job.levels.count):
             frame = frame.groupBy("target").transformWithState(
-                statefulProcessor=level_processor(self._name(level), self._paths, payload, level),
+                statefulProcessor=level_processor(self._name(level), self._paths, payload, level, self._succeeded),
                 outputStructType=SCHEMA,
                 outputMode="Append",
                 timeMode="None",
@@ -226,14 +258,23 @@ class StreamQuery:
 
     def _prepare_epoch(self, frame: Any, epoch: int) -> None:
         """Store what is to be committed once the epoch is final."""
+        began = time.monotonic()
+        if self._run_for is not None and self._deadline is None:
+            self._deadline = began + self._run_for
         self._commit_final()
+        before = self._succeeded.value
         rows = [Row._make((*each[:6], bytes(each[6]))) for each in frame.collect()]
         reports: list[TaskReport] = [pickle.loads(data) for _, data in messages(rows)]
-        if sum(report.sent for report in reports) != sum(report.received for report in reports):
-            self._unlike = epoch
+        tasks = self._job.tasks * self._job.levels.count
+        ran = self._succeeded.value - before
+        same = sum(report.sent for report in reports) == sum(report.received for report in reports)
+        if ran > tasks or not same:
+            self._is_mixed = True
             raise RunError(
-                f"tasks of batch {epoch} were run again after a failure, and have read other elements than before"
+                f"batch {epoch} was discarded: Spark ran {ran} tasks for it instead of {tasks}, as after the loss of "
+                "an executor, and tasks that run twice may read other elements the second time"
             )
+        self._check_owner()
         committables: dict[int, list[Committable]] = {}
         metrics = MetricCells()
         for report in reports:
@@ -245,16 +286,16 @@ class StreamQuery:
         else:
             self._checkpoint.discard(epoch)
         self._reported[epoch] = metrics
-        self._ended = len(reports) == self._job.tasks * self._job.levels.count and all(
-            report.ended for report in reports
-        )
-        self._last_epoch = epoch
+        self._ended = len(reports) == tasks and all(report.ended for report in reports)
+        self._due.note(min((report.due for report in reports if report.due is not None), default=None))
+        self._last_epoch, self._last_began = epoch, began
         self._has_run = True
 
     def _commit_final(self) -> None:
         """Commit the output of the epochs that have become final, in order."""
         with _committing:
             for epoch in self._checkpoint.outstanding():
+                self._check_owner()
                 for id, committables in self._checkpoint.committables(epoch).items():
                     node = self._sinks[id]
                     assert isinstance(node, Write)
@@ -273,8 +314,13 @@ _TRIES: Final = 8
 """How often a query is started again before a batch has succeeded."""
 _BACK_OFF: Final = 0.5
 _LONGEST_BACK_OFF: Final = 15.0
-_NO_WORKER: Final = "Python worker failed to connect back"
-"""Part of Spark's message if a machine was too busy to start a Python worker within ten seconds."""
+_PASSING: Final = re.compile(
+    r"Python worker failed to connect back|Python worker exited unexpectedly|ExecutorLostFailure|"
+    r"Executor heartbeat timed out|FetchFailed|indeterminate output|checksum mismatch",
+    re.IGNORECASE,
+)
+"""Spark's messages of failures that are over when the query starts again: a machine was too busy to start a Python
+worker within ten seconds; a worker or an executor died; tasks that ran again gave other rows."""
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (

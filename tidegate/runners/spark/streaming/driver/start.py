@@ -18,8 +18,10 @@ from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.worker_env import prepare
 from tidegate.runners.spark.plan.failures import translated_errors
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint, HadoopFolder
+from tidegate.runners.spark.streaming.driver.lease import Lease
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.runners.spark.streaming.driver.result import StreamResult
+from tidegate.runners.spark.streaming.driver.ticks import DueFile
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
 from tidegate.sdk.errors import OptionsError, UnsupportedError
@@ -43,8 +45,10 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
             prepare(spark, options.spark_archive)
     levels = assign_levels(plan)
     temporary = None if given is not None else tempfile.mkdtemp(prefix="tidegate-spark-", dir=options.temp_dir)
+    lease = None
     try:
         folder = HadoopFolder(spark, temporary or _absolute(str(given)))
+        lease = Lease(folder)
         wanted = options.spark_partitions or None
         checkpoint = Checkpoint(folder, plan, levels, run=os.urandom(6).hex(), asked=wanted, default=parallelism(spark))
         job = StreamJob(
@@ -62,8 +66,12 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
             secrets_of(plan.pipeline),
             spark_keys(spark, checkpoint.tasks),
         )
-        query = StreamQuery(spark, job, checkpoint, paths, trigger=options.spark_trigger_interval.seconds())
+        due = DueFile(Path(tempfile.mkdtemp(prefix="tidegate-due-", dir=options.temp_dir)))
+        trigger = options.spark_trigger_interval.seconds()
+        query = StreamQuery(spark, job, checkpoint, paths, trigger=trigger, due=due, check_owner=lease.check)
     except BaseException:
+        if lease is not None:
+            lease.release()
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
         raise
@@ -72,6 +80,8 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
         log_warnings(query.metrics, options.max_end_timers, plan.pipeline)
         if temporary is not None or query.complete:
             query.remove_uncommitted()
+        due.close()
+        lease.release()
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
 
