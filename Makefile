@@ -19,11 +19,12 @@ STREAMING := --mode streaming --checkpoint_interval 1s
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test test-thorough simulate soak sqlglot-versions bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark lint format flags reference tree pictures constraints clean
+.PHONY: help demo demo-on-spark test test-thorough simulate soak sqlglot-versions bench bench-streaming bench-checkpoints bench-grep bench-wide bench-building bench-formats bench-relational bench-directories bench-spark bench-spark-streaming lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
-	@echo "                  the direct runner, on the streaming one and, where there is Java, on Spark"
+	@echo "                  the direct runner, on the streaming one and, where there is Java, on Spark, where"
+	@echo "                  machines are watched for 20 seconds, too"
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make test-thorough  the cases and examples of tests that make test leaves out, too"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
@@ -39,6 +40,7 @@ help:
 	@echo "make bench-relational  steps of expressions and queries in SQL beside the same steps of lambdas"
 	@echo "make bench-directories  memory for directories of gigabytes, and time for ten thousand small files"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
+	@echo "make bench-spark-streaming  streams on Spark beside the streaming runner, and what a batch costs"
 	@echo "make lint         ruff, mypy --strict, the import floors, and import circles"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make flags        write docs/flags.md from the options' models"
@@ -89,7 +91,13 @@ demo-on-spark:
 	$(BIN)/tidegate run examples/flights.py --runner spark --output build/demo/on-spark; \
 	sort build/demo/on-spark/* > build/demo/spark.txt; \
 	cmp build/demo/direct.txt build/demo/spark.txt; \
-	echo "==> the same $$(wc -l < build/demo/spark.txt) lines on both"
+	echo "==> the same $$(wc -l < build/demo/spark.txt) lines on both"; \
+	echo "==> tidegate run examples/alerts.py --runner spark --run_for 20 --output build/demo/watch"; \
+	$(BIN)/tidegate run examples/alerts.py --runner spark --run_for 20 --output build/demo/watch; \
+	echo "==> alerts of 20 seconds, written while the stream ran, in $$(ls build/demo/watch-* | wc -l) files:"; \
+	sort build/demo/watch-alerts* | sed 8q; \
+	echo "==> mean temperatures of 5 seconds each:"; \
+	sort build/demo/watch-means* | sed 8q
 
 test: lint
 	@echo "==> pytest"
@@ -155,6 +163,10 @@ bench-directories: $(VENV)/.with-bench
 bench-spark: $(VENV)/.with-bench $(VENV)/.with-spark
 	@echo "==> benchmarks/spark.py"
 	@$(BIN)/python benchmarks/spark.py
+
+bench-spark-streaming: $(VENV)/.with-bench $(VENV)/.with-spark
+	@echo "==> benchmarks/spark_streaming.py"
+	@$(BIN)/python benchmarks/spark_streaming.py
 
 lint: $(VENV)/.with-dev
 	@echo "==> ruff check"

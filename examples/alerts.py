@@ -2,10 +2,11 @@
 
     tidegate run examples/alerts.py --runner streaming --checkpoint_dir build/checkpoints --output build/watch
     tidegate run examples/alerts.py --runner direct --run_for 10 --output build/watch
+    tidegate run examples/alerts.py --runner spark --spark_checkpoint_dir build/checkpoints --output build/watch
 
 writes lines such as `12:30:05 press-3: 91.2 °C, and above 85 for 2 s` to files whose names begin with
-`build/watch-alerts`, and the means to `build/watch-means`. The input has no end: Ctrl-C stops the pipeline. On the
-streaming runner, the same command then resumes it, and every alert and every mean is written exactly once.
+`build/watch-alerts`, and the means to `build/watch-means`. The input has no end: Ctrl-C stops the pipeline. The first
+and the last command then resume it when they are given again, and every alert and every mean is written exactly once.
 """
 
 from __future__ import annotations

@@ -54,6 +54,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--nexmark-events", type=int, default=5_000, help="how many events to compare with DuckDB")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
     group.addoption(
+        "--spark-stream-rounds",
+        type=int,
+        default=0,
+        help="how many faults befall a stream on a cluster, in turn (0: a driver and an executor are killed)",
+    )
+    group.addoption(
         "--streaming-workers",
         choices=["sample", "all"],
         default="sample",
