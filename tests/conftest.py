@@ -174,7 +174,7 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     Tests that ask for it belong in xdist's group "spark", so that only one worker starts a JVM.
     """
-    from tidegate.runners.spark.driver.session import missing
+    from tidegate.runners.spark.driver.session import missing, with_local_workers
 
     lacks = missing()
     if lacks:
@@ -183,12 +183,13 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder: Any = SparkSession.builder.master("local[2]").appName("tests")
-    for name, value in {
+    settings = {
         "spark.driver.memory": "768m",
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-    }.items():
+    }
+    for name, value in with_local_workers(settings).items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)

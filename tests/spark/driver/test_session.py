@@ -197,5 +197,5 @@ def test_a_temporary_folder_whose_path_is_too_long_for_sockets_leaves_the_settin
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     settings = {"spark.ui.enabled": "false"}
-    assert session._with_unix_sockets(settings) == settings
+    assert session.with_local_workers(settings) == settings
     assert list(long.iterdir()) == []

@@ -18,7 +18,7 @@ from tidegate.runners.spark.catalyst.session import REQUIRED
 from tidegate.runners.spark.driver.progress import silent_py4j
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
 from tidegate.runners.spark.plan.failures import without_trace
-from tidegate.runners.spark.worker import daemon
+from tidegate.runners.spark.worker import daemon, site
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -147,7 +147,8 @@ _created: Final[list[tuple[tuple[Any, ...], Any]]] = []
 """The session created here, if any, and the flags for which it was."""
 
 
-_socket_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
+_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
+"""Those of the session's sockets and modules."""
 _LONGEST: Final = 60
 """The longest path of a folder in which sockets can be created: the path of a Unix socket is limited to 108 bytes."""
 
@@ -159,15 +160,16 @@ def stop() -> None:
         _, created = _created.pop()
         with silent_py4j(), suppress(Exception):  # the session has been stopped, or its JVM has died
             created.stop()
-    while _socket_folders:
-        _socket_folders.pop().cleanup()
+    while _folders:
+        _folders.pop().cleanup()
 
 
-def _with_unix_sockets(conf: dict[str, str]) -> dict[str, str]:
-    """Add settings that connect Spark to its Python workers by Unix sockets that only this user can open: over TCP,
-    delayed acknowledgements would cost each small stage 40 ms. Existing settings take precedence.
+def with_local_workers(conf: dict[str, str]) -> dict[str, str]:
+    """Add the settings of a local master's Python workers. Existing settings take precedence.
 
-    The workers are then forked by a daemon of ours, which does not print tracebacks when Spark closes a connection.
+    They are connected to Spark by Unix sockets that only this user can open: over TCP, delayed acknowledgements would
+    cost each small stage 40 ms. They are forked by a daemon of ours, which does not print tracebacks when Spark closes
+    a connection. All of Spark's Python processes import PySpark from where it is installed, which starts them sooner.
     """
     if os.name != "posix":
         return conf
@@ -175,13 +177,14 @@ def _with_unix_sockets(conf: dict[str, str]) -> dict[str, str]:
     if len(os.fsencode(folder.name)) > _LONGEST:
         folder.cleanup()
         return conf
-    _socket_folders.append(folder)
+    _folders.append(folder)
     prefix = "spark.python.unix.domain.socket"
     settings = {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name} | conf
     if _DAEMON not in conf:
         modules = os.path.join(folder.name, "modules")
         os.mkdir(modules)
         shutil.copy(daemon.__file__, os.path.join(modules, "tidegate_daemon.py"))
+        shutil.copy(site.__file__, os.path.join(modules, "sitecustomize.py"))
         settings[_DAEMON] = "tidegate_daemon"
         settings[_MODULES] = os.pathsep.join(filter(None, (modules, conf.get(_MODULES))))
     return settings
@@ -241,7 +244,7 @@ def _classic_session(options: SparkOptions) -> Any:
         **REQUIRED,
     }
     conf = defaults | submitted | dict(conf_pairs(options))
-    for name, value in (_with_unix_sockets(conf) if local else conf).items():
+    for name, value in (with_local_workers(conf) if local else conf).items():
         builder = builder.config(name, value)
     python = options.worker_python or (sys.executable if local else None)
     if local and python and shutil.which(python) is None:
@@ -253,9 +256,10 @@ def _classic_session(options: SparkOptions) -> Any:
         if options.worker_python:  # this interpreter must import PyArrow from the archive before it runs our code
             builder = builder.config("spark.executorEnv.PYTHONPATH", *packages_in(options.spark_archive))
         python = options.worker_python or f"./{ENVIRONMENT}/bin/python"
+    modules = None if local else _driver_modules()
     if master.startswith("spark://"):
         check_reachable("--spark_master", master)
-    with _starting(f"--spark_master {master}"), _without_noise(), _pyspark_python(python):
+    with _starting(f"--spark_master {master}"), _without_noise(), _variables(PYSPARK_PYTHON=python, PYTHONPATH=modules):
         created = builder.getOrCreate()
         created.conf.get("spark.master")  # validates all settings
         return created
@@ -324,20 +328,30 @@ def _spark_submit_conf() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
+def _driver_modules() -> str:
+    """The module path of the Python processes that Spark starts beside the driver, for streams: as for local workers,
+    these import PySpark from where it is installed."""
+    folder = tempfile.TemporaryDirectory(prefix="tidegate-", ignore_cleanup_errors=True)
+    _folders.append(folder)
+    shutil.copy(site.__file__, os.path.join(folder.name, "sitecustomize.py"))
+    return os.pathsep.join(filter(None, (folder.name, os.environ.get("PYTHONPATH"))))
+
+
 @contextmanager
-def _pyspark_python(python: str | None) -> Iterator[None]:
-    """Set the environment variable from which a new session reads the workers' interpreter; its default would be the
-    `python3` on PATH."""
-    before = os.environ.get("PYSPARK_PYTHON")
-    if python:
-        os.environ["PYSPARK_PYTHON"] = python
+def _variables(**variables: str | None) -> Iterator[None]:
+    """Set environment variables that a new session reads, where they are given. PYSPARK_PYTHON is the workers'
+    interpreter; its default would be the `python3` on PATH."""
+    given = {name: value for name, value in variables.items() if value}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
     try:
         yield
     finally:
-        if python:
-            del os.environ["PYSPARK_PYTHON"]
-        if before is not None:
-            os.environ["PYSPARK_PYTHON"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def conf_pairs(options: SparkOptions) -> Iterator[tuple[str, str]]:
