@@ -44,7 +44,7 @@ def recorded(directory: Path) -> Iterator[Record]:
     for path in sorted(directory.glob("*.done")):
         with path.open("rb") as file:
             while file.peek(1):
-                yield pickle.loads(pickle.load(file))
+                yield from pickle.loads(pickle.load(file))
 
 
 class _PerWindow(DoFn):
@@ -124,8 +124,9 @@ class _RecordAttempt(Attempt[Any]):
 
             self._name = f"{self._run}.{uuid.uuid4().hex}.pending"
             self._file = (self._directory / self._name).open("wb")
-        for value in values:
-            pickle.dump(_dump(value), self._file, 5)
+        for start in range(0, len(values), _TOGETHER):
+            for data in _dumped(values[start : start + _TOGETHER]):
+                pickle.dump(data, self._file, 5)
         if self._remaining == 0:
             (self._directory / ENOUGH).touch()
 
@@ -144,16 +145,29 @@ class _RecordAttempt(Attempt[Any]):
             (self._directory / self._name).unlink(missing_ok=True)
 
 
-def _dump(record: Any) -> bytes:
-    """Pickle a record; classes and functions defined inside a function keep their identity in the same process."""
+_TOGETHER: Final = 256
+"""How many records are pickled at once."""
+
+
+def _dumped(records: Sequence[Any]) -> Iterator[bytes]:
+    """Pickle lists of records; classes and functions defined inside a function keep their identity in the same
+    process."""
     try:
-        return dumps(record)
+        yield dumps(list(records))
+    except Exception:
+        yield from map(_dump, records)
+
+
+def _dump(record: Any) -> bytes:
+    """Pickle a list of one record."""
+    try:
+        return dumps([record])
     except Exception:
         pass
     import cloudpickle
 
     try:
-        data: bytes = cloudpickle.dumps(record)
+        data: bytes = cloudpickle.dumps([record])
     except Exception as error:
         raise RunError(
             f"the element {shorten(record[0])} can't be recorded: it can't be pickled ({error}). "
