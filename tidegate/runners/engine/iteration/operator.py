@@ -29,7 +29,7 @@ from tidegate.runners.engine.life_cycle import OncePerLoop
 from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Loop
-from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.authoring.combine import CombineFn, MaxFn, MinFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round, in_step
@@ -215,7 +215,7 @@ class LoopOperator(Operator):
         node = self.node
         combiner: CombineFn[Any, Any, Any] | None = None if node.merge is None else node.merge.load()
         return Solution(
-            None if combiner is None else combiner.apply,
+            None if combiner is None else _MERGES.get(type(combiner), combiner.apply),
             None if node.changed is None else node.changed.load(),
             lambda error, key: user_error(error, step=node.label, where=node.where, key=key),
         )
@@ -295,6 +295,9 @@ class LoopOperator(Operator):
         """A store with its share of a quarter of the memory budget, which is what all stores of the loop have."""
         return BlockStore(max(1, self.context.memory_budget // (4 * self._stores)), lambda: self.context.temp_dir())
 
+
+_MERGES: Final[Mapping[type, Callable[[list[Any]], Any]]] = {MinFn: min, MaxFn: max}
+"""The functions of combiners that a Solution knows."""
 
 _ENDED: Final = object()
 _NOTHING: Final = Block([])

@@ -9,16 +9,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import fields, is_dataclass
-from itertools import islice
+from itertools import compress, islice, repeat
 from operator import is_
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
-from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same, take_panes, take_timestamps
+from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same, as_pairs, take_panes, take_timestamps
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import window_end, window_order
 
@@ -29,8 +29,9 @@ class Solution:
     """Tables of values, `[window][key]`, in memory.
 
     `merge` makes one value of a list of two, the old one first; without it, a new value takes the place of the old.
-    `changed` says whether a value differs from the one before it (the default: `differ`). `attributed` makes of what
-    one of them raises for a key the error for the author.
+    Plain numbers and texts are merged by `min` and `max` without a call for each. `changed` says whether a value
+    differs from the one before it (the default: `differ`). `attributed` makes of what one of them raises for a key the
+    error for the author.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Solution:
         self._merge = merge
         self._changed = differ if changed is None else changed
         self._attributed = attributed
+        self._changes = None if changed is not None else _CHANGES.get(merge)
 
     @property
     def elements(self) -> int:
@@ -63,6 +65,9 @@ class Solution:
                 yield Block(changed, window_end(window) - 1, Same((window,)), ONLY_PANE)
 
     def _update(self, table: dict[Any, Any], block: Block) -> Pairs:
+        plain = None if self._changes is None else _update_plain(self._changes, table, block.values)
+        if plain is not None:
+            return plain
         merge, changed, get = self._merge, self._changed, table.get
         keys: list[Any] = []
         values: list[Any] = []
@@ -97,6 +102,46 @@ class Solution:
     def restore(self, blocks: list[tuple[Any, ...]]) -> None:
         """Add what `snapshot` returned."""
         self.fill(Block(*columns) for columns in blocks)
+
+
+Olds: TypeAlias = Sequence[Any]
+"""The values that keys have had before; _NOTHING for one that had none."""
+
+
+def _lesser(values: Sequence[Any], olds: Olds) -> list[Any]:
+    return [old is _NOTHING or value < old for value, old in zip(values, olds, strict=True)]
+
+
+def _greater(values: Sequence[Any], olds: Olds) -> list[Any]:
+    return [old is _NOTHING or value > old for value, old in zip(values, olds, strict=True)]
+
+
+_CHANGES: Final[Mapping[Any, Callable[[Sequence[Any], Olds], list[Any]]]] = {min: _lesser, max: _greater}
+"""By `merge`, the function that says which values take the place of the old ones. The others change nothing."""
+
+_ORDERED: Final = frozenset((bool, int, float, str, bytes))
+"""Types whose values differ if one is less than the other."""
+
+
+def _update_plain(
+    changes: Callable[[Sequence[Any], Olds], list[Any]], table: dict[Any, Any], values: Sequence[Any]
+) -> Pairs | None:
+    """Merge pairs into a table; return those that have changed it. None, and nothing is done, if one of the values is
+    not of one of the ordered types, or can't be compared with the one before."""
+    pairs = as_pairs(values)
+    if pairs is None:
+        return None
+    keys, news = pairs.firsts, pairs.seconds
+    olds = list(map(table.get, keys, repeat(_NOTHING)))
+    if not _ORDERED.issuperset(map(type, news)) or not (_ORDERED | {object}).issuperset(map(type, olds)):
+        return None
+    try:
+        changed = changes(news, olds)
+    except TypeError:
+        return None
+    found = Pairs(list(compress(keys, changed)), list(compress(news, changed)))
+    table.update(found)
+    return found
 
 
 _UNCHANGING: Final = frozenset((bool, int, float, complex, str, bytes, frozenset, type(None)))
