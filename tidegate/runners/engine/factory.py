@@ -163,10 +163,13 @@ def _grouping(
             assert not links
             return _global_combine(path, node, phase, context, main)
         case "table", CombinePerKey() if (kept := context.tables.kept.get(node.label)) is not None:
-            from tidegate.runners.engine.grouping.kept_tables import KeptGrouping
+            from tidegate.runners.engine.grouping.kept_tables import kept_grouping
             from tidegate.runners.engine.grouping.operator import TableOperator
+            from tidegate.runners.engine.iteration.kept_join import KeptJoin, joins
 
-            return TableOperator(links, KeptGrouping(node, context, main, kept), sides=sides)
+            if joins(node, kept) and not links:
+                return KeptJoin(node, context, main, kept)
+            return TableOperator(links, kept_grouping(node, context, main, kept), sides=sides)
         case "table", _:
             from tidegate.runners.engine.grouping.batch_table import Grouping
             from tidegate.runners.engine.grouping.operator import TableOperator

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-Groups: TypeAlias = dict[Any, tuple[list[Any], ...]]
-"""For each key its values, a list for each collection."""
+Group: TypeAlias = tuple[list[Any], ...]
+"""The values of a key, a list for each collection."""
+
+Groups: TypeAlias = dict[Any, Group]
+"""For each key its values."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptTables:
     """The groups of the inputs of a CoGroupByKey that are the same in all rounds, by window. `filled` are the numbers
-    of those inputs. Nothing changes the tables: the groups of a round get copies of their lists."""
+    of those inputs that have elements; `changing` is that of the only other input, if there is one. Nothing changes the
+    tables: the groups of a round get copies of their lists."""
 
     by_window: Mapping[Any, Groups]
     filled: tuple[int, ...]
+    changing: int | None = None
+
+    def emitted_alone(self, needs: Collection[int]) -> dict[Any, Groups]:
+        """The groups that a round emits for keys that have no values in it, if a group needs the inputs `needs`."""
+        return dict(self.by_window) if set(needs) <= set(self.filled) else {}
 
 
 @dataclass(frozen=True, slots=True)

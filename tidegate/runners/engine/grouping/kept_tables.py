@@ -2,27 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
 
-from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.loop_tables import Groups, KeptTables
-from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
+from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
+from tidegate.runners.engine.grouping.spillable_tables import SpillableTables
+from tidegate.runners.engine.loop_tables import Group, Groups, KeptTables
+from tidegate.runners.engine.loops.form import Assign, Do, Statements, Test
+from tidegate.runners.engine.memory.spill import chunks
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.sdk.authoring.combine import CoGroupFn, ListFn
+from tidegate.sdk.data.block import Block, Same
 from tidegate.sdk.portable.model import CombinePerKey
+from tidegate.sdk.windowing.window import window_end
 
 
-def kept_tables(grouping: Grouping) -> KeptTables | None:
-    """The tables of a grouping to which the elements have been added; None if they exceed its memory budget."""
-    tables = grouping.tables
+def kept_tables(grouping: Grouping, collections: int) -> KeptTables | None:
+    """The tables of a grouping to which the elements of so many collections have been added; None if they exceed its
+    memory budget."""
+    tables, combiner = grouping.tables, grouping.combiner
+    assert isinstance(combiner, CoGroupFn)
     if tables.spilled:
         for _ in tables.drain():  # removes the files
             pass
         return None
     for table in tables.by_window.values():
         tables.check_keys(table)
-    groups = [group for table in tables.by_window.values() for group in table.values()]
-    filled = {at for group in groups for at, values in enumerate(group) if values}
-    return KeptTables(tables.by_window, tuple(sorted(filled)))
+    filled = [
+        at
+        for at in range(combiner.size)
+        if any(group[at] for table in tables.by_window.values() for group in table.values())
+    ]
+    others = [at for at in range(combiner.size) if at not in filled]
+    changing = others[0] if len(filled) == collections == combiner.size - 1 else None
+    return KeptTables(tables.by_window, tuple(filled), changing)
+
+
+def kept_grouping(node: CombinePerKey, context: Context, main: str, kept: KeptTables) -> Grouping:
+    """The grouping of one round."""
+    if kept.changing is None:
+        return KeptGrouping(node, context, main, kept)
+    return OneChanging(node, context, main, kept, kept.changing)
 
 
 class KeptGrouping(Grouping):
@@ -34,7 +56,7 @@ class KeptGrouping(Grouping):
         self._kept = kept
 
     def _drain_tables(self) -> Iterator[tuple[Any, Groups]]:
-        unmet = dict(self._kept.by_window) if set(self._needs) <= set(self._kept.filled) else {}
+        unmet = self._kept.emitted_alone(self._needs)
         for window, table in super()._drain_tables():
             kept = self._kept.by_window.get(window, {})
             met = self._add_kept(table, kept)
@@ -60,6 +82,76 @@ class KeptGrouping(Grouping):
         if not self._needs:
             return table
         return {key: group for key, group in table.items() if all(group[at] for at in self._needs)}
+
+
+class OneChanging(Grouping):
+    """The grouping of one round of which one collection changes: the table has a list of the values of each key, and
+    the groups are made as they are emitted."""
+
+    def __init__(self, node: CombinePerKey, context: Context, main: str, kept: KeptTables, changing: int) -> None:
+        super().__init__(node, "whole", context, main)
+        assert isinstance(self.combiner, CoGroupFn)
+        self._needs = node.needs
+        self._kept = kept
+        self._changing = changing
+        self._size, self._tags = self.combiner.size, self.combiner.tags
+        self.tables = SpillableTables(node, ListFn(), context, lists=True)
+
+    def fold(self, windows: FoldedWindows) -> Fold:
+        return replace(super().fold(windows), body=_APPEND)
+
+    def drain(self) -> Iterator[Emitted]:
+        unmet = self._kept.emitted_alone(self._needs)
+        for window, table in self.tables.drain():
+            kept, met = self._kept.by_window.get(window, {}), 0
+            for chunk in chunks(table, self.context.block_size):
+                known = [kept.get(key) for key, _ in chunk]
+                met += len(chunk) - known.count(None)
+                yield self._emitted(window, chunk, known)
+            if window in unmet and met:
+                unmet[window] = {} if met == len(kept) else _without(unmet[window], table)
+        for window, groups in unmet.items():
+            for chunk in chunks(groups, self.context.block_size):
+                yield self._emitted(window, [(key, []) for key, _ in chunk], [group for _, group in chunk])
+
+    def _emitted(self, window: Any, chunk: list[tuple[Any, list[Any]]], known: Sequence[Group | None]) -> Emitted:
+        """A block of the groups of some keys, with copies of what is kept."""
+        if self.tables.spilled:
+            chunk = [(key, list(values)) for key, values in chunk]
+        values = self._of_two(chunk, known) if self._size == 2 and not self._needs else self._of_all(chunk, known)
+        if self._tags is not None:
+            values = [(key, dict(zip(self._tags, group, strict=True))) for key, group in values]
+        self.context.count(self.label, "elements_out", len(values))
+        return self.main, Block(values, window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def _of_two(self, chunk: list[tuple[Any, list[Any]]], known: Sequence[Group | None]) -> list[tuple[Any, Any]]:
+        if self._changing:
+            return [
+                (key, ([] if group is None else group[0][:], values))
+                for (key, values), group in zip(chunk, known, strict=True)
+            ]
+        return [
+            (key, (values, [] if group is None else group[1][:]))
+            for (key, values), group in zip(chunk, known, strict=True)
+        ]
+
+    def _of_all(self, chunk: list[tuple[Any, list[Any]]], known: Sequence[Group | None]) -> list[tuple[Any, Any]]:
+        found = []
+        for (key, values), group in zip(chunk, known, strict=True):
+            whole = [[] for _ in range(self._size)] if group is None else [each[:] for each in group]
+            whole[self._changing] = values
+            if all(whole[at] for at in self._needs):
+                found.append((key, tuple(whole)))
+        return found
+
+    def _copied(self, entry: Any) -> Any:
+        return entry[:]
+
+
+_APPEND: Final[Statements] = (
+    Assign("a", "get(k)"),
+    Test("a is None", (Assign("table[k]", "[x[1]]"),), (Do("a.append(x[1])"),)),
+)
 
 
 def _without(groups: Groups, keys: Collection[Any]) -> Groups:

@@ -103,4 +103,4 @@ def group_once(step: Step, inputs: Mapping[str, Iterable[Block]], context: Conte
                 pass
     for _ in operator.finish_bundle():
         pass
-    return kept_tables(grouping)
+    return kept_tables(grouping, len(step.kept))
