@@ -129,6 +129,10 @@ def grouped(p: tg.Pipeline) -> Any:
     return p | ONE | tg.WindowInto(TEN) | tg.Map(lambda x: x) | tg.CombinePerKey(sum)
 
 
+def several(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.FlatMap(lambda x: [x]) | tg.Filter(bool) | tg.CombinePerKey(sum)
+
+
 def listed(p: tg.Pipeline) -> Any:
     return p | ONE | tg.Map(lambda x: x) | tg.GroupByKey()
 
@@ -149,6 +153,7 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "fold_single": (grouped, Shape(timed=True, windows="derived"), "single"),
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
+    "fold_several": (several, Shape(timed=True, windows="derived"), "single"),
 }
 
 
@@ -176,6 +181,14 @@ def odd(pair: tuple[str, int]) -> Iterator[tuple[str, int]]:
             yield name, number
 
 
+def shared(pair: tuple[str, int]) -> Iterator[tuple[str, float]]:
+    name, count = pair
+    yield name, 0.0
+    share = 1 / count
+    for letter in name:
+        yield letter, share
+
+
 INLINED: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "inlined": (lambda p: p | ONE | tg.Map(doubled) | tg.Filter(scaled(2)) | tg.FlatMap(spread), Shape(), None),
     "inlined_timed": (
@@ -200,6 +213,12 @@ INLINED["inlined_statements"] = (
     None,
 )
 INLINED["inlined_generator"] = (lambda p: p | ONE | tg.FlatMap(odd) | tg.Filter(known), Shape(), None)
+INLINED["inlined_fold_several"] = (lambda p: p | ONE | tg.FlatMap(shared) | tg.CombinePerKey(sum), Shape(), "global")
+INLINED["inlined_fold_list"] = (
+    lambda p: p | ONE | tg.FlatMapTuple(lambda k, n: [(k + letter, n + 1) for letter in k]) | tg.GroupByKey(),
+    Shape(),
+    "same",
+)
 STATEFUL: dict[str, Shape] = {
     "stateful_one_window": Shape(timed=True),
     "stateful_single": Shape(timed=True, windows="derived", stamps=frozenset({0})),
@@ -223,7 +242,7 @@ def generated() -> Iterator[tuple[str, str]]:
         yield name, text_of(generate_loop(links, shape, fold_of(sealed, windows)))
     for name, (make, shape, windows) in INLINED.items():
         sealed, links = links_of(make)
-        bodies = Inlining(links).bodies
+        bodies = Inlining(links, folds=windows is not None).bodies
         inlined = replace(shape, inlined=frozenset(bodies))
         yield name, printed(generate_loop(links, inlined, fold_of(sealed, windows), bodies))
     _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))

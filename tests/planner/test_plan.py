@@ -165,9 +165,14 @@ def test_in_one_process_a_grouping_runs_inside_the_loop_that_feeds_it() -> None:
     assert fused(planned(write)) == [["pairs"], ["step 0", "step 1", "step 2"], ["end"]]
 
 
-def test_a_loop_that_multiplies_elements_does_not_absorb_the_grouping() -> None:
-    write = grouping(tg.FlatMap(lambda pair: [pair, pair]), tg.GroupByKey())
-    assert fused(planned(write)) == [["pairs"], ["step 0"], ["step 1"], ["end"]]
+def test_a_loop_that_multiplies_elements_fills_tables_that_can_be_spilled_meanwhile() -> None:
+    twice = tg.FlatMap(lambda pair: [pair, pair])
+    apart, together = [["pairs"], ["step 0"], ["step 1"], ["end"]], [["pairs"], ["step 0", "step 1"], ["end"]]
+    assert fused(planned(grouping(twice, tg.GroupByKey()))) == together
+    assert fused(planned(grouping(twice, tg.CombinePerKey(sum)))) == together
+    assert fused(planned(grouping(twice, tg.CombinePerElement(len)))) == apart  # which counts a block at once
+    windowed = grouping(twice, tg.CombinePerKey(sum))
+    assert fused(planned(windowed, Traits(parallel=False, streaming=True))) == apart
 
 
 def test_with_several_workers_a_grouping_is_a_step_after_its_exchange() -> None:

@@ -74,6 +74,10 @@ def ran(
         except TidegateError as error:
             texts = [str(error), *traceback.format_exception(error.__cause__)]
             failure += [type(error).__name__, *(ADDRESS.sub("", text) for text in texts)]
+    if not failure:
+        with collecting(world.metrics):
+            for collection, value, t, _ in read(made.finish()):
+                out.append((collection, ADDRESS.sub("", f"{type(value).__name__}: {value!r}"), t))
     list(made.finish_bundle())
     counters = {key: n for key, n in world.metrics.counters.items() if key.name != INLINED}
     inlined = sum(n for key, n in world.metrics.counters.items() if key.name == INLINED)

@@ -164,6 +164,14 @@ GENERATORS: dict[str, str] = {
     "a failing value": "for y in range(x):\n    yield 1 / (y - 1)",
     "a stop iteration": "yield next(iter([1][x:]))",
     "a stop iteration in a comprehension": "y = [next(iter([])) for _ in range(x)]\nyield y",
+    "several": "yield x\nnote('between')\nfor y in range(x):\n    yield y, 1\nyield note('last')",
+    "in branches": "for y in range(x):\n    if y == 1:\n        yield 'one'\n    else:\n        yield\n    note(y)",
+    "several with a return": (
+        "yield x\nif x == 2:\n    return\nyield x, x\nfor y in range(x):\n    if y == 2:\n        return\n    yield y"
+    ),
+    "several of which one fails": "yield x\nyield (1,\n    6 // x)\nyield x - 3",
+    "several with a stop iteration": "yield 'first'\nyield next(iter([1][x:]))",
+    "several wrapped": "yield tg.TimestampedValue(x, 2)\nyield tg.TaggedOutput('a', x)\nyield x",
     "a timestamp": "for y in range(x):\n    yield tg.TimestampedValue(y, y)",
     "a tagged output": "for y in range(x):\n    yield tg.TaggedOutput('a', y) if y % 2 else y",
     "a wrapper in another": "yield tg.TimestampedValue(tg.TaggedOutput('a', x), 1)",
@@ -399,7 +407,7 @@ CALLED: dict[str, tuple[str, str]] = {
     ),
     "a generator expression of a variable": ("y = x\nreturn list(y for _ in x)", GENERATOR),
     "a generator expression that assigns": ("y = 0\nreturn any(y := z for z in x)", GENERATOR),
-    "several yields": ("yield 1\nyield 2", "it yields at several places"),
+    "many yields": ("yield 1\n" * 5, "it yields at more than 4 places"),
     "the value of a yield": ("y = yield x", "it uses the value of a yield"),
     "yield from": ("yield from x", "it yields from something else"),
     "a yield in try": ("try:\n    yield x\nfinally:\n    pass", "it has a try statement in it"),
@@ -445,11 +453,18 @@ def test_random_functions_do_the_same_called_and_inlined(pytestconfig: pytest.Co
     inlined = dict.fromkeys(STEPS, 0)
 
     @settings(max_examples=pytestconfig.getoption("inlined_functions") // 6)
-    @given(BODIES, VALUES, st.sampled_from(sorted(STEPS)), st.sampled_from(["", PRELUDE, PRELUDE]), st.booleans())
-    def check(body: str, values: list[Any], step: str, prelude: str, follow: bool) -> None:
+    @given(
+        BODIES,
+        VALUES,
+        st.sampled_from(sorted(STEPS)),
+        st.sampled_from(["", PRELUDE, PRELUDE]),
+        st.booleans(),
+        st.integers(1, 3),
+    )
+    def check(body: str, values: list[Any], step: str, prelude: str, follow: bool, yields: int) -> None:
         text = prelude + body
         if step.startswith("generator"):
-            text = text.replace("YIELD", "yield", 1)
+            text = text.replace("YIELD", "yield", yields)
             assume("yield" in text)
         tuples = step.endswith(("tuple", "items"))
         fn = _compiled(text.replace("YIELD", "note"), "x, d=(1, 2)")

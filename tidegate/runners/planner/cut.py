@@ -148,20 +148,28 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
 
 
 def _absorbs(state: _Cut, chain: list[Node], reader: Node) -> bool:
-    """Whether a grouping is fused with the chain before it: no exchange between, at most one result per element."""
+    """Whether a grouping is fused with the chain before it: no exchange between, and tables that the loop can fill.
+
+    A step with several results per element fills tables that can be spilled meanwhile. Elements that are counted stay
+    apart from it, since a block of them is counted at once.
+    """
     match reader:
         case GroupByKey():
-            pass
+            counts = False
         case CombinePerKey(key=key):
             if key == "none":
                 return False
+            counts = key == "element"
         case _:
             return False
-    if not all(rules.at_most_one(node) for node in chain):
+    if not all(rules.may_fold(node) for node in chain):
         return False
     if state.traits.parallel and not (isinstance(reader, CombinePerKey) and _lifts(state, reader)[0]):
         return False
-    return _path(state, reader)[0] in ("table", "window_major")
+    path, _ = _path(state, reader)
+    if all(rules.at_most_one(node) for node in chain):
+        return path in ("table", "window_major")
+    return path == "table" and not counts
 
 
 def _path(state: _Cut, node: GroupByKey | CombinePerKey) -> tuple[Path, str]:

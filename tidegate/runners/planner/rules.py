@@ -6,6 +6,7 @@ from tidegate.runners.plan import Path
 from tidegate.sdk.errors import counted
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
+    FLAT_FORMS,
     AssignWindows,
     CombinePerKey,
     Flatten,
@@ -35,9 +36,14 @@ def at_most_one(node: Node) -> bool:
 
     An element in several windows counts once for each, as it does in a grouping.
     """
+    return may_fold(node) and not (isinstance(node, ParDo) and node.form in FLAT_FORMS)
+
+
+def may_fold(node: Node) -> bool:
+    """Whether the loop of a node may end in the tables of a grouping: the node is not called once for each window."""
     match node:
         case ParDo():
-            return node.form in ("map", "map_tuple", "filter") and not node.sees_window
+            return not node.sees_window
         case _:
             return isinstance(node, AssignWindows)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
@@ -60,6 +60,8 @@ class Chain(Operator):
         )
         self._exits = self._loop.exits
         self._counters = self._loop.counters
+        self._adds_several = grouping is not None and any(link.flat for link in links)
+        """Whether the loop itself accounts for the elements that it adds, which may be more than it receives."""
         self._assigned_by: WindowsColumn | None = None
         self._assign: Callable[[int], tuple[Any, ...]] = lambda t: ()
         self._only_assigns = grouping is None and all(
@@ -86,7 +88,7 @@ class Chain(Operator):
         for sample, checked in self._loop.checks.sampled(block):
             for part in (sample,) if checked else self._split(sample):
                 yield from self.run(part, checked=checked)
-        if self.grouping is not None:
+        if self.grouping is not None and not self._adds_several:
             self.grouping.block_added(len(block))
 
     def finish_bundle(self) -> Iterator[Emitted]:
@@ -181,7 +183,7 @@ class Chain(Operator):
     @cached_property
     def _inlining(self) -> Inlining:
         adding = self.grouping.adding if self.grouping is not None else None
-        return Inlining(self.links if adding is None else (*self.links, adding))
+        return Inlining(self.links if adding is None else (*self.links, adding), folds=self.grouping is not None)
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""
@@ -228,7 +230,14 @@ class Chain(Operator):
         for k, link in enumerate(self.links):
             if link.form == "assign":
                 env[f"assign{k}"] = assigning(link)
-        return env if self.grouping is None else env | self.grouping.environment()
+        return env if self.grouping is None else env | self.grouping.environment() | {"added": self._added}
+
+    def _added(self, n: int) -> Emitted:
+        """Account for `n` elements that the loop has added. It returns control by emitting the block without elements
+        that this returns."""
+        assert self.grouping is not None
+        self.grouping.block_added(n)
+        return self.main, _NOTHING
 
     def _windows_at(self, block: Block, t: int) -> tuple[Any, ...]:
         """The windows that the block's assigner assigns to an element at `t`."""
@@ -262,6 +271,8 @@ class Chain(Operator):
             )
             suffix._exits.stamps = frozenset(j - k - 1 for j in self._exits.stamps if j > k)
         yield from suffix.run(block, checked=self.context.checks is not None and self.context.checks.mode == "all")
+        if self._adds_several and not suffix._adds_several:
+            self._added(len(block))
 
     def _attempts(self, k: int) -> tuple[int, int]:
         """How often link `k` was called and how often it failed in this bundle: in the loop, and after side exits."""
@@ -286,6 +297,9 @@ class Chain(Operator):
         self._loop.generated.discard()
         for suffix in self._suffixes.values():
             suffix._discard()
+
+
+_NOTHING: Final = Block(())
 
 
 class ClockedChain(Chain):

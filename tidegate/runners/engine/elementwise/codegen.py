@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.runners.engine.elementwise.comprehension import comprehension
+from tidegate.runners.engine.elementwise.counted_loops import accounted
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.link_statements import emitting, no_types, run_link
 from tidegate.runners.engine.elementwise.loop_builder import AT, EMPTY, NEXT, LoopBuilder
-from tidegate.runners.engine.elementwise.shape import Fold, Shape
-from tidegate.runners.engine.elementwise.wrapped_results import sets_time
+from tidegate.runners.engine.elementwise.shape import Fold, Shape, lookup
+from tidegate.runners.engine.elementwise.wrapped_results import needs_guard
 from tidegate.runners.engine.loops.form import Assign, Building, Do, Emit, Form, Loop, Run, Statements, Test, built
 from tidegate.runners.engine.loops.inlined_statements import adding
 from tidegate.runners.engine.loops.inlining import InlinedBody
@@ -50,17 +51,11 @@ def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
 def _before(w: LoopBuilder) -> Building:
     """What is done before the loop over the elements."""
     shape = w.shape
-    match w.fold and w.fold.windows:
-        case None:
-            yield from EMPTY
-        case "global":
-            yield from _table("table_in(global_window)")
-        case "same":
-            yield from _table("table_in(block.windows.windows[0])")
-        case "inside":
-            yield from _table("table_at(block.span[0])[2]")
-        case "single":
-            yield Assign("lo = hi = lo_ = hi_", "0")
+    if w.fold is None:
+        yield from EMPTY
+    else:
+        yield from w.fold.first_table()
+        if w.fold.windows == "single":
             yield Assign("table = get = table_ = get_", "None")
     if shape.windows == "each":
         yield Assign("block_windows", "block.window_list()")
@@ -69,6 +64,8 @@ def _before(w: LoopBuilder) -> Building:
         yield Assign("(only,)", "block.windows.windows")
     for k in w.counted:
         yield Assign(f"n{k}", "0")
+    if w.adds_several:
+        yield Assign("full", "block_size")
     yield from no_types(w)
     yield from w.globals()
     if shape.times_by_index:
@@ -80,6 +77,8 @@ def _after(w: LoopBuilder) -> Building:
     for k in w.counted:
         yield Assign(f"counts[{k}]", f"n{k}", adds=True)
     if w.fold is not None:
+        if w.adds_several:
+            yield Do(f"added(n{w.counted[-1]} - full + block_size)")
         yield Do("return")
         yield Do("yield")
         return
@@ -88,10 +87,6 @@ def _after(w: LoopBuilder) -> Building:
         times = (Assign("out_t", "t if len(out) == len(values) else t[-len(out) :]"),)
     pack = f"{'pack_split' if w.few_results else 'pack'}(block, out, out_t, out_i, out_w)"
     yield Test("out", (*times, Emit(pack, several=w.few_results)))
-
-
-def _table(table: str) -> Statements:
-    return Assign("table", table), Assign("get", "table.get")
 
 
 def _links(w: LoopBuilder, k: int, element: str, pair: int) -> Building:
@@ -123,15 +118,20 @@ def _last_pair(w: LoopBuilder) -> int:
     k = len(w.links) - 1
     while k >= 0 and w.links[k].form == "assign" and not element_dependent(w.links[k].windowing.assigner):
         k -= 1
-    if k not in w.inlined or w.links[k].form not in ("map", "map_tuple") or w.links[k].catches:
+    body = w.inlined.get(k)
+    if body is None or not (w.links[k].form in ("map", "map_tuple") or body.yields):
         return -1
-    if w.links[k].guarded and not sets_time(w, k, w.links[k]):
+    if w.links[k].catches or needs_guard(w, k, w.links[k]):
         return -1
-    body = w.inlined[k]
-    match body.expression if body.stamped is None else body.stamped.value:
-        case ast.Tuple(elts=[_, _] as parts) if not any(isinstance(part, ast.Starred) for part in parts):
-            return k
-    return -1
+    made = body.yielded or (body.expression if body.stamped is None else body.stamped.value,)
+    return k if all(map(_is_pair, made)) else -1
+
+
+def _is_pair(made: ast.expr | None) -> bool:
+    match made:
+        case ast.Tuple(elts=[_, _] as parts):
+            return not any(isinstance(part, ast.Starred) for part in parts)
+    return False
 
 
 def _assign(w: LoopBuilder, k: int, element: str, pair: int) -> Building:
@@ -180,11 +180,14 @@ def _add(w: LoopBuilder, fold: Fold, result: str) -> Building:
             # Near the end of a window, elements of two windows alternate: the previous window and its table are cached.
             looked_up = *_LEFT, Assign("lo, hi, table", f"table_at({w.time})", at), Assign("get", "table.get", at)
             yield Test(f"not lo <= {w.time} < hi", (Test(f"lo_ <= {w.time} < hi_", _SWAPPED, looked_up),))
+            yield added
         case "multi":
             windows = f"select_windows({w.element_windows()})" if fold.selects_windows else w.element_windows()
-            yield Loop("window", windows, (*_table("table_in(window)"), added), at)
-            return
-    yield added
+            yield Loop("window", windows, (*lookup("table_in(window)"), added), at)
+        case _:
+            yield added
+    if w.adds_several:
+        yield accounted(w, fold, at)
 
 
 _PAIR: Final = "k, x"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import Link, not_iterable, refuse_results
@@ -27,6 +27,9 @@ from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.windowing.assigners import is_global_assigner
+
+SIZED: Final = frozenset((list, tuple, range, dict, set, frozenset, str, bytes))
+"""Types whose items can be counted before they are iterated over."""
 
 
 class FusedLoop:
@@ -212,6 +215,7 @@ class FusedLoop:
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
             "NOT_SEVERAL": NOT_SEVERAL,
+            "SIZED": SIZED,
             "block_size": self.context.block_size,
             "calls": self.counters.calls,
             "counts": self.counters.counts,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Final, TypeAlias
 
+from tidegate.runners.engine.elementwise.counted_loops import repeated
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, FLUSH_WHEN_FULL, NEXT, SPLIT_WHEN_FULL, LoopBuilder
 from tidegate.runners.engine.elementwise.wrapped_results import (
@@ -20,6 +21,7 @@ from tidegate.runners.engine.elementwise.wrapped_results import (
 from tidegate.runners.engine.loops.form import Assign, At, Block, Building, Do, Emit, Loop, Statement, Test, Try, built
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
 from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.statements import YIELDED
 from tidegate.sdk.portable.model import ParDo
 
 Following: TypeAlias = Callable[[str], Building]
@@ -181,8 +183,9 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
         if sets_time(w, k, link):
             yield from stamped(w, at, link, body, names, result)
         else:
-            part, of = ("", body.expression) if body.yields else ("_item", body.only_item)
-            yield Assign(result, w.bodies.expression(at, body, names, part, of), at)
+            if not body.yielded:
+                part, of = ("", body.expression) if body.yields else ("_item", body.only_item)
+                yield Assign(result, w.bodies.expression(at, body, names, part, of), at)
             if not body.yields:
                 yield from forgetting(k, body)
             elif w.shape.checked:
@@ -198,8 +201,10 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
     if w.shape.checked:
         yield Assign(f"m{k}", "0")
     w.skip = BREAK
-    yield w.bodies.statements(at, body, names, "", Block(built(yielded())))
-    yield from forgetting(k, body)
+    taken = (Assign(result, YIELDED, at),) if body.yielded else ()
+    counted = repeated(w, k, link, body, names)
+    yield w.bodies.statements(at, body, names, "", *taken, Block(built(yielded())), repeated=counted)
+    yield from forgetting(k, body, *([f"items{k}"] if counted else []))
     if w.shape.checked:
         yield Do(f"unchanged({k}, s{k}, {element})", at)
         yield Do(f"verify_tracked({k})", at)

@@ -78,6 +78,11 @@ class LoopBuilder:
     """What ends the work on the current element."""
 
     @property
+    def adds_several(self) -> bool:
+        """True if the loop adds to tables, and a step may have several results per element."""
+        return self.fold is not None and any(link.flat for link in self.links)
+
+    @property
     def carries_time(self) -> bool:
         """True if the loop appends the timestamp of each result to a column."""
         return (self.shape.timed and not self.shape.times_by_index) or bool(self.shape.stamps)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.runners.engine.loops.form import Statements
+from tidegate.runners.engine.loops.form import Assign, Statements
 from tidegate.sdk.portable.model import ParDo
 
 
@@ -48,7 +48,7 @@ class Fold:
 
     `key` are the variables to which an element is assigned for that. `selects_windows`: it is added only to those of
     its windows that `select_windows` returns. `pairwise`: the first value of a key is its accumulator. `also` is done
-    with what has been added.
+    with what has been added. `plain`: `body` calls no function of the author's, and means the same with other names.
     """
 
     key: str
@@ -57,6 +57,26 @@ class Fold:
     selects_windows: bool
     pairwise: bool
     also: Statements = ()
+    plain: bool = False
+
+    def first_table(self) -> Statements:
+        """The statements that look up the table before the first element of a block, and when tables have changed."""
+        match self.windows:
+            case "global":
+                return lookup("table_in(global_window)")
+            case "same":
+                return lookup("table_in(block.windows.windows[0])")
+            case "inside":
+                return lookup("table_at(block.span[0])[2]")
+            case "single":
+                return (Assign("lo = hi = lo_ = hi_", "0"),)
+            case "multi":
+                return ()
+
+
+def lookup(table: str) -> Statements:
+    """The statements after which elements are added to a table."""
+    return Assign("table", table), Assign("get", "table.get")
 
 
 def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:

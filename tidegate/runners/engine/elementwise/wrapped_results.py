@@ -133,4 +133,6 @@ def _leaves(w: LoopBuilder, at: At, link: Link, result: str, windows: str, time:
     elif w.fold is None:
         yield FLUSH
     yield Emit(f"special({result}, {w.context(k, windows, time)})", at, several=True)
+    if w.fold is not None and w.adds_several:
+        yield from w.fold.first_table()
     yield from w.skip

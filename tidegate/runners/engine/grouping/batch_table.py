@@ -86,7 +86,8 @@ class Grouping:
             self.tables.windows_per_element = _WINDOWS_PER_ELEMENT
         body, pairwise = fold_codegen.adds(self.combiner, self.phase), fold_codegen.is_pairwise(self.combiner)
         also = () if self._trials is None else (Do("add_trial_input(k, x)"),)
-        made = Fold(fold_codegen.KEYS[key], body, windows, self.selects_windows, pairwise, also)
+        plain = key == "first" and not also and fold_codegen.is_plain(self.combiner, self.phase)
+        made = Fold(fold_codegen.KEYS[key], body, windows, self.selects_windows, pairwise, also, plain)
         self._folds[windows] = made
         return made
 

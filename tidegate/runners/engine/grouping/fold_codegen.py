@@ -91,6 +91,11 @@ def adds(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Statements:
     return _INLINE.get(type(fn), _GENERIC)
 
 
+def is_plain(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> bool:
+    """Whether the statements are those of a grouping into lists or of a built-in combiner."""
+    return phase != "merge" and (fn is None or type(fn) in _INLINE)
+
+
 def adding_function(fn: CombineFn[Any, Any, Any] | None, body: Body | None, phase: Phase) -> CalledStep | None:
     """The function of a combiner that adds an input; None if the loop calls none. `body` is its text."""
     if fn is None or adds(fn, phase) is not _GENERIC:

@@ -9,6 +9,7 @@ from types import FunctionType, TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import function_at
+from tidegate.runners.engine.loops.comprehension_results import frame_name, is_inside
 from tidegate.runners.engine.loops.form import Form
 from tidegate.sdk.notebook import chained
 
@@ -19,35 +20,43 @@ def author_traceback(trace: TracebackType | None, loops: Mapping[str, Form]) -> 
     `loops` has the loops by the file names of the generated code.
     """
     parts: list[TracebackType] = []
-    changed = False
     while trace is not None:
         loop = loops.get(trace.tb_frame.f_code.co_filename)
-        inside = _called(trace, loop) if loop is not None else None
-        parts.append(trace if inside is None else inside)
-        changed = changed or inside is not None
+        inside = _called(trace, loop) if loop is not None else []
+        parts += inside or [trace]
         trace = trace.tb_next
     return chained(parts)
 
 
-def _called(trace: TracebackType, loop: Form) -> TracebackType | None:
-    """A frame of the author's function at the position at which a frame of a loop is, if that is in an inlined body."""
+def _called(trace: TracebackType, loop: Form) -> list[TracebackType]:
+    """The frames of the author's function at the position at which a frame of a loop is, if that is in an inlined body:
+    that of the function, or of a comprehension in it, or both."""
     inside = loop.inlined(trace.tb_lineno)
     if inside is None:
-        return None
+        return []
     frame, body = trace.tb_frame, inside.body
-    variables: dict[str, Any] = {}
-    name, qualname = body.fn.__code__.co_name, body.fn.__code__.co_qualname
+    place, made = _place(trace, inside.offset), body.comprehension
     if frame.f_code.co_firstlineno in inside.lines:  # before Python 3.12, a comprehension has a frame of its own
-        name, qualname = frame.f_code.co_name, f"{qualname}.<locals>.{frame.f_code.co_name}"
-    else:
-        known = frame.f_globals | frame.f_locals
-        names = inside.names
-        used = [*body.arguments, *body.items, *body.defaults, *body.cells]
-        variables = {each: known[names[each]] for each in used if names[each] in known}
-        # The loop sets variables to None after each element, since they have no value before they are assigned.
-        assigned = {each: known.get(names[each]) for each in body.local if each not in variables}
-        variables |= {each: value for each, value in assigned.items() if value is not None}
-    failing = _failing_at(body.fn, name, qualname, list(variables), _place(trace, inside.offset), _Here())
+        return [_frame(body.fn, frame.f_code.co_name, place, {})]
+    if made is not None and is_inside(made, place) and (own := frame_name(made)):
+        around = [] if isinstance(made, ast.GeneratorExp) else [_frame(body.fn, "", _span(made), {})]
+        return [*around, _frame(body.fn, own, place, {})]
+    known = frame.f_globals | frame.f_locals
+    names = inside.names
+    used = [*body.arguments, *body.items, *body.defaults, *body.cells]
+    variables = {each: known[names[each]] for each in used if names[each] in known}
+    # The loop sets variables to None after each element, since they have no value before they are assigned.
+    assigned = {each: known.get(names[each]) for each in body.local if each not in variables}
+    variables |= {each: value for each, value in assigned.items() if value is not None}
+    return [_frame(body.fn, "", place, variables)]
+
+
+def _frame(fn: FunctionType, inner: str, place: dict[str, int], variables: dict[str, Any]) -> TracebackType:
+    """A frame of a function, or of the function `inner` in it, at a position."""
+    name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
+    if inner:
+        name, qualname = inner, f"{qualname}.<locals>.{inner}"
+    failing = _failing_at(fn, name, qualname, list(variables), place, _Here())
     try:
         failing(**variables)
     except _Here as raised:
@@ -67,7 +76,7 @@ def generator_error(stop: StopIteration, loops: Mapping[str, Form]) -> RuntimeEr
     if trace is None:
         return None
     inside = loops[trace.tb_frame.f_code.co_filename].inlined(trace.tb_lineno)
-    if inside is None or not inside.body.yields:
+    if inside is None or not inside.body.yields or isinstance(inside.body.comprehension, ast.ListComp):
         return None
     fn, shown = inside.body.fn, author_traceback(trace, loops)
     code = fn.__code__
@@ -78,6 +87,16 @@ def generator_error(stop: StopIteration, loops: Mapping[str, Form]) -> RuntimeEr
         stop.__traceback__, stop.__context__ = shown, context  # which raising it again has changed
         return raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
     raise AssertionError("a generator that raises StopIteration fails")
+
+
+def _span(node: ast.expr) -> dict[str, int]:
+    """The position of an expression."""
+    return {
+        "lineno": node.lineno,
+        "end_lineno": node.end_lineno or node.lineno,
+        "col_offset": node.col_offset,
+        "end_col_offset": node.end_col_offset or node.col_offset,
+    }
 
 
 def _place(trace: TracebackType, offset: int) -> dict[str, int]:

@@ -111,10 +111,12 @@ class Try:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Inlined:
-    """Do what the statements of an inlined body do, and what is `yielded` where they yield."""
+    """Do what the statements of an inlined body do, and what is `yielded` where they yield; and, in place of a loop
+    that does nothing but yield, what is `repeated` (see `statements.yielding`)."""
 
     placed: PlacedBody
     yielded: Statements = ()
+    repeated: Statements = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -206,9 +208,12 @@ def _lines(statements: Statements, inherited: At | None, indent: str) -> Iterato
                 yield from _lines(body, inherited, indent + _INDENT)
                 yield f"{indent}except {exceptions}:\n", None
                 yield from _lines(handler, inherited, indent + _INDENT)
-            case Inlined(placed, yielded):
+            case Inlined(placed, yielded, repeated):
                 yield f"{indent}if {placed.name}:\n" if yielded else f"{indent}{placed.name}\n", placed.at
                 yield from _lines(yielded, inherited, indent + _INDENT)
+                if repeated:
+                    yield f"{indent}else:\n", None
+                    yield from _lines(repeated, inherited, indent + _INDENT)
             case Collect(target, parts):
                 yield f"{indent}{target} = [\n", None
                 yield from ((f"{indent}{_INDENT}{part}\n", at) for part, at in parts)
@@ -241,9 +246,18 @@ class Bodies:
         assert of is not None
         return self._place(at, body, names, (of,), part).name
 
-    def statements(self, at: At, body: InlinedBody, names: dict[str, str], result: str, *yielded: Statement) -> Inlined:
-        """The statements of a body, which assign what they return to `result`; `yielded` is done where they yield."""
-        return Inlined(self._place(at, body, names, body.first, "_first", result), yielded)
+    def statements(
+        self,
+        at: At,
+        body: InlinedBody,
+        names: dict[str, str],
+        result: str,
+        *yielded: Statement,
+        repeated: Statements = (),
+    ) -> Inlined:
+        """The statements of a body, which assign what they return to `result`. `yielded` and `repeated`: as for
+        Inlined."""
+        return Inlined(self._place(at, body, names, body.first, "_first", result), yielded, repeated)
 
     def _place(
         self,

@@ -98,6 +98,8 @@ def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str) -> Itera
     yield from forgetting(k, body)
 
 
-def forgetting(k: int, body: InlinedBody) -> Statements:
-    """The statement that drops the values of a body's variables, as the end of a call does, if they need it."""
-    return (Assign(" = ".join(f"l{k}_{name}" for name in body.dropped), "None"),) if body.dropped else ()
+def forgetting(k: int, body: InlinedBody, *others: str) -> Statements:
+    """The statement that drops the values of a body's variables, as the end of a call does, if they need it; and those
+    of other variables."""
+    dropped = [*(f"l{k}_{name}" for name in body.dropped), *others]
+    return (Assign(" = ".join(dropped), "None"),) if dropped else ()

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.cell_operations import CellKind, CellOperations, operation_names
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
+from tidegate.runners.engine.loops.comprehension_results import Comprehension, with_loop
 from tidegate.runners.engine.loops.definite_assignment import may_be_unset
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
 from tidegate.runners.engine.loops.plain_syntax import Called, check, targets_inside
@@ -28,6 +29,7 @@ from tidegate.runners.engine.loops.tagged_results import TaggedResults
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
+from tidegate.sdk.portable.model import FLAT_FORMS
 from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
 
 INLINED: Final = "elements_inlined"
@@ -57,7 +59,9 @@ _NEW_VALUES: Final = (
 class InlinedBody:
     """What a function does `first`, the expression of its result, and the meaning of the names in both.
 
-    `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place.
+    `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place. If
+    they yield at several, it is None, and `yielded` has what they yield. `comprehension` is that of which they yield
+    the items.
     `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
     `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call, and
     `dropped` those of them that could keep values alive after it.
@@ -80,6 +84,8 @@ class InlinedBody:
     builtins: Mapping[str, Any]
     cells: Mapping[str, CellType]
     inner: Mapping[str, FunctionType]
+    yielded: tuple[ast.expr, ...] = ()
+    comprehension: Comprehension | None = None
     stamped: Stamped | None = None
     tagging: tuple[ast.expr, ...] = ()
     tables: frozenset[int] = frozenset()
@@ -90,6 +96,8 @@ class InlinedBody:
         """Whether no result can be a value that needs unwrapping."""
         if self.expression is not None:
             return isinstance(self.expression, _NEW_VALUES)
+        if self.yielded:
+            return all(isinstance(each, _NEW_VALUES) for each in self.yielded)
         returned = [each for part in self.first for each in ast.walk(part) if isinstance(each, ast.Return)]
         return all(each.value is None or isinstance(each.value, _NEW_VALUES) for each in returned) and not self.tagging
 
@@ -180,23 +188,36 @@ class Step(Protocol):
 class Inlining:
     """The functions of some links that loops contain as text. `reasons` says why the other functions are called.
 
-    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain.
+    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain. `folds`: the
+    results of the last link are added to tables.
     """
 
-    def __init__(self, links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]] | None = None) -> None:
+    def __init__(
+        self,
+        links: Sequence[Step],
+        cells: Mapping[str, tuple[int, CellKind]] | None = None,
+        *,
+        folds: bool = False,
+    ) -> None:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
-        free = MAX_NESTED_LOOPS - sum(link.loops for link in links)
+        free, copies = MAX_NESTED_LOOPS - sum(link.loops for link in links), 1
         for k, link in enumerate(links):
             if link.fn is None:
                 continue
-            match inlined_body(link, cells or {}):
+            is_last = all(other.fn is None for other in links[k + 1 :])
+            match inlined_body(link, cells or {}, lists=folds and is_last):
                 case str(reason):
                     self.reasons[k] = reason
                 case body if body.nested > free:
                     self.reasons[k] = f"the chain's loops would be nested too deeply (more than {MAX_NESTED_LOOPS})"
+                case body if copies * len(body.yielded) > _MOST_COPIES:
+                    self.reasons[k] = (
+                        f"the steps after it would be in the loop too often (more than {_MOST_COPIES} times)"
+                    )
                 case body:
                     free -= body.around_yield
+                    copies *= max(1, len(body.yielded))
                     self.bodies[k] = body
 
     def ready(self) -> frozenset[int]:
@@ -204,6 +225,10 @@ class Inlining:
         if not self.bodies or observed():
             return frozenset()
         return frozenset(k for k, body in self.bodies.items() if body.ready())
+
+
+_MOST_COPIES: Final = 8
+"""How often a step may be in a loop: it is once for each place at which generators before it yield."""
 
 
 def observed() -> bool:
@@ -214,8 +239,11 @@ def observed() -> bool:
     return monitoring is not None and any(monitoring.get_tool(tool) for tool in range(6))
 
 
-def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = None) -> InlinedBody | str:
-    """The body of a link's function, or the reason why the function is called. `cells`: as for Inlining."""
+def inlined_body(
+    link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = None, *, lists: bool = False
+) -> InlinedBody | str:
+    """The body of a link's function, or the reason why the function is called. `cells`: as for Inlining. `lists`: the
+    items of a list that it returns may be taken before the list is complete."""
     fn: Any = link.fn
     owners: list[Any] = []
     if isinstance(fn, MethodType):
@@ -226,7 +254,10 @@ def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = 
     if node is None:
         return "its source is not what it was compiled from"
     try:
-        return _inlined(link, fn, owners, node, cells or {})
+        looping = with_loop(node, lists=lists) if link.form in FLAT_FORMS and not link.catches else None
+        if looping is None:
+            return _inlined(link, fn, owners, node, cells or {})
+        return replace(_inlined(link, fn, owners, looping.node, cells or {}), comprehension=looping.comprehension)
     except Called as called:
         return str(called)
 
@@ -276,7 +307,7 @@ def _inlined(
     read = [name for name in reads if name not in given]
     cells = {name: captured[name] for name in read if name in captured}
     names = tuple(name for name in read if name not in captured)
-    variables = (*fn.__code__.co_varnames, *fn.__code__.co_cellvars)
+    variables = (*fn.__code__.co_varnames, *fn.__code__.co_cellvars, *local)
     # The loop keeps an argument, and with it what is unpacked from it, until the next element.
     kept = frozenset(only_unpacked(body.nodes, arguments.keys() - local))
     made = InlinedBody(
@@ -284,6 +315,7 @@ def _inlined(
         first=body.first,
         expression=body.expression,
         yields=body.yields,
+        yielded=body.yielded,
         arguments=arguments,
         items=items,
         defaults=defaults,

@@ -112,7 +112,9 @@ class _Placing(ast.NodeTransformer):
 
     def visit_If(self, node: ast.If) -> Any:
         placed = self._statements(node.test)
-        return self.generic_visit(node) if placed is None else yielding(placed, self._visited(node.body))
+        if placed is None:
+            return self.generic_visit(node)
+        return yielding(placed, self._visited(node.body), self._visited(node.orelse))
 
     def _statements(self, node: ast.expr) -> list[ast.stmt] | None:
         """The statements that a name stands for; None if it is no such name."""

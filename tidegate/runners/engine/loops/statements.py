@@ -21,7 +21,7 @@ import ast
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tidegate.runners.engine.loops.plain_syntax import Called
 from tidegate.sdk.user_code.body import Function
@@ -34,17 +34,25 @@ class Parts:
     """The body of a function: what it does `first`, and the expression of its result.
 
     The expression is that of the only `return`, at the end, or of the only `yield`, which is one of the statements. It
-    is None if there are other returns.
+    is None if there are other returns, or several yields, whose expressions are `yielded`.
     """
 
     first: tuple[ast.stmt, ...]
     expression: ast.expr | None
     yields: bool = False
+    yielded: tuple[ast.expr, ...] = ()
 
     @property
     def nodes(self) -> tuple[ast.stmt | ast.expr, ...]:
         """The statements, and the expression if it follows them."""
         return self.first if self.expression is None or self.yields else (*self.first, self.expression)
+
+
+MOST_YIELDS: Final = 4
+"""At how many places an inlined generator may yield: what follows stands at each of them."""
+
+YIELDED: Final = "yielded"
+"""The name that stands for what a generator yields, which does so at several places."""
 
 
 class TaggedReturn(ast.Return):
@@ -59,7 +67,7 @@ class TaggedReturn(ast.Return):
 
 
 def parts(node: Function) -> Parts:
-    """The parts of a function's body. Raises Called for a generator that does not yield at one place only."""
+    """The parts of a function's body. Raises Called for a generator that yields at too many places, or from another."""
     if isinstance(node, ast.Lambda):
         return Parts((), node.body)
     body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
@@ -69,10 +77,14 @@ def parts(node: Function) -> Parts:
         raise Called("it yields from something else")
     if yields:
         used = [each.value for each in inside if isinstance(each, ast.Expr)]
-        match yields:
-            case [ast.Yield() as only] if only in used:
-                return Parts(tuple(body), only.value or _constant(None, only), yields=True)
-        raise Called("it yields at several places" if len(yields) > 1 else "it uses the value of a yield")
+        if not all(each in used for each in yields):
+            raise Called("it uses the value of a yield")
+        if len(yields) > MOST_YIELDS:
+            raise Called(f"it yields at more than {MOST_YIELDS} places")
+        values = tuple([each.value or _constant(None, each) for each in yields])
+        if len(values) == 1:
+            return Parts(tuple(body), values[0], yields=True)
+        return Parts(tuple(body), None, yields=True, yielded=values)
     returns = [each for each in inside if isinstance(each, ast.Return)]
     match body:
         case [*first, ast.Return(value=value) as last] if len(returns) == 1:
@@ -100,19 +112,67 @@ def leaving(statements: list[ast.stmt], result: str, flag: str, tag: str) -> lis
     return [_at(ast.While(_constant(True, first), inside, []), first)]
 
 
-def yielding(statements: list[ast.stmt], following: list[ast.stmt]) -> list[ast.stmt]:
-    """The statements of a generator, with those that follow where it yields."""
+def yielding(
+    statements: list[ast.stmt], following: list[ast.stmt], repeated: list[ast.stmt] | None = None
+) -> list[ast.stmt]:
+    """The statements of a generator, with those that follow where it yields. These may begin with an assignment of
+    YIELDED, which stands for what it yields there.
+
+    `repeated` stand in place of a loop that does nothing but yield pairs: `items = yielded`, and an `if` with a loop
+    over the items, for those that can be counted beforehand. In the body of that loop, YIELDED is the second item of
+    the pair.
+    """
     done: list[ast.stmt] = []
     for statement in statements:
         match statement:
-            case ast.Expr(value=ast.Yield()):
-                done += following
+            case ast.Expr(value=ast.Yield(value=value)):
+                match following:
+                    case [ast.Assign(value=ast.Name(id=name)) as taking, *others] if name == YIELDED:
+                        done += [_taking(taking, value or _constant(None, statement), statement), *others]
+                    case _:
+                        done += following
+                continue
+            case ast.For() if repeated and only_yields_pairs(statement) is not None:
+                done += _repeating(statement, following, repeated)
                 continue
             case ast.If() | ast.For() | ast.While():
-                statement.body = yielding(statement.body, following)
-                statement.orelse = yielding(statement.orelse, following)
+                statement.body = yielding(statement.body, following, repeated)
+                statement.orelse = yielding(statement.orelse, following, repeated)
         done.append(statement)
     return done
+
+
+def only_yields_pairs(loop: ast.For) -> ast.Tuple | None:
+    """The pair that a loop yields, if it does nothing else."""
+    match loop:
+        case ast.For(body=[ast.Expr(value=ast.Yield(value=ast.Tuple(elts=[_, _] as parts) as pair))], orelse=[]):
+            return None if any(isinstance(part, ast.Starred) for part in parts) else pair
+    return None
+
+
+def _repeating(loop: ast.For, following: list[ast.stmt], repeated: list[ast.stmt]) -> list[ast.stmt]:
+    pair = only_yields_pairs(loop)
+    taking, test = repeated
+    assert pair is not None
+    assert isinstance(taking, ast.Assign)
+    assert isinstance(test, ast.If)
+    count, fast, *after = test.body
+    assert isinstance(fast, ast.For)
+    items = _at(ast.Name(ast.unparse(taking.targets[0]), ast.Load()), loop.iter)
+    body = [
+        _taking(each, pair.elts[1], loop)
+        if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name) and each.value.id == YIELDED
+        else each
+        for each in fast.body
+    ]
+    whole = _at(ast.For(loop.target, fast.iter, body, []), fast)
+    slow = _at(ast.For(loop.target, items, yielding(loop.body, following), []), loop)
+    return [_taking(taking, loop.iter, loop), _at(ast.If(test.test, [count, whole, *after], [slow]), test)]
+
+
+def _taking(assignment: ast.Assign, value: ast.expr, like: ast.stmt) -> ast.stmt:
+    """The assignment of another value."""
+    return _at(ast.Assign(assignment.targets, value), like)
 
 
 def nested_blocks(statements: Sequence[ast.stmt], *, around_yield: bool = False) -> int:
