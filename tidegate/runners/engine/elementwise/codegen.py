@@ -14,9 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tidegate.runners.engine.elementwise.comprehension import comprehension
-from tidegate.runners.engine.elementwise.counted_loops import accounted
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.runners.engine.elementwise.link_statements import emitting, no_types, run_link
+from tidegate.runners.engine.elementwise.link_statements import accounted, emitting, no_types, run_link
 from tidegate.runners.engine.elementwise.loop_builder import AT, EMPTY, NEXT, LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Fold, Shape, lookup
 from tidegate.runners.engine.elementwise.wrapped_results import needs_guard

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from types import FunctionType
 from typing import Final, TypeAlias
 
-from tidegate.runners.engine.elementwise.counted_loops import repeated
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, FLUSH_WHEN_FULL, NEXT, SPLIT_WHEN_FULL, LoopBuilder
+from tidegate.runners.engine.elementwise.shape import Fold
 from tidegate.runners.engine.elementwise.wrapped_results import (
     guarded,
     needs_guard,
@@ -18,10 +19,24 @@ from tidegate.runners.engine.elementwise.wrapped_results import (
     stamped,
     tagged,
 )
-from tidegate.runners.engine.loops.form import Assign, At, Block, Building, Do, Emit, Loop, Statement, Test, Try, built
+from tidegate.runners.engine.loops.form import (
+    Assign,
+    At,
+    Block,
+    Building,
+    Do,
+    Emit,
+    Loop,
+    Run,
+    Statement,
+    Statements,
+    Test,
+    Try,
+    built,
+)
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
 from tidegate.runners.engine.loops.inlining import InlinedBody
-from tidegate.runners.engine.loops.statements import YIELDED
+from tidegate.runners.engine.loops.statements import YIELDED, only_yields_pairs
 from tidegate.sdk.portable.model import ParDo
 
 Following: TypeAlias = Callable[[str], Building]
@@ -202,7 +217,7 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
         yield Assign(f"m{k}", "0")
     w.skip = BREAK
     taken = (Assign(result, YIELDED, at),) if body.yielded else ()
-    counted = repeated(w, k, link, body, names)
+    counted = _repeated(w, k, link, body, names)
     yield w.bodies.statements(at, body, names, "", *taken, Block(built(yielded())), repeated=counted)
     yield from forgetting(k, body, *([f"items{k}"] if counted else []))
     if w.shape.checked:
@@ -254,3 +269,55 @@ def _checks(w: LoopBuilder, at: At, result: str = "") -> Iterator[Statement]:
         yield Do(f"unchanged({k}, s{k}, {element})")
         if result:
             yield Do(f"track_result({k}, {result}, {element})")
+
+
+# -- results that are added to a table
+
+
+def accounted(w: LoopBuilder, fold: Fold, at: At) -> Statement:
+    """Account for the elements that have been added, if they are many. The tables may be spilled then, so that others
+    are in their place."""
+    counted = f"n{w.counted[-1]}"
+    added = Emit(f"added({counted} - full + block_size)", at), Assign("full", f"{counted} + block_size")
+    return Test(f"{counted} >= full", (*added, *fold.first_table()))
+
+
+def _repeated(w: LoopBuilder, k: int, link: Link, body: InlinedBody, names: Mapping[str, str]) -> Statements:
+    """What stands for the only loop of a body that does nothing but yield (see `statements.yielding`), if its results
+    are added as they are to one table; () otherwise."""
+    fold, loops = w.fold, [loop for part in body.first for loop in ast.walk(part) if isinstance(loop, ast.For)]
+    pairs = [pair for loop in loops if (pair := only_yields_pairs(loop)) is not None]
+    if fold is None or not fold.plain or fold.windows in ("single", "multi") or len(pairs) != 1:
+        return ()
+    if k < len(w.links) - 1 or w.shape.checked or w.shape.typed or needs_guard(w, k, link):
+        return ()
+    key, value = (names.get(part.id, part.id) if isinstance(part, ast.Name) else "" for part in pairs[0].elts)
+    if not key:
+        return ()
+    at = k + 1, f"{key}, {value or 'x'}"
+    taken = () if value else (Assign("x", YIELDED, (k, f"v{k}")),)
+    added = tuple(_renamed(each, {"k": key, "x": value or "x"}) for each in fold.body)
+    counted = Assign(f"n{k}", f"len(items{k})", adds=True)
+    loop = Loop("_", f"items{k}", (*taken, Run(at, added)))
+    return (
+        Assign(f"items{k}", YIELDED, (k, f"v{k}")),
+        Test(f"type(items{k}) in SIZED", (counted, loop, accounted(w, fold, at))),
+    )
+
+
+def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
+    """A statement of a fold with other names for the key and the value."""
+
+    def text(of: str) -> str:
+        return re.sub(r"\b[kx]\b", lambda found: names[found[0]], of)
+
+    match statement:
+        case Assign(target, value):
+            return Assign(text(target), text(value))
+        case Do(what):
+            return Do(text(what))
+        case Test(condition, then, otherwise):
+            inside = tuple(_renamed(each, names) for each in then)
+            return Test(text(condition), inside, tuple(_renamed(each, names) for each in otherwise))
+        case _:
+            raise AssertionError(f"a fold has no {type(statement).__name__}")

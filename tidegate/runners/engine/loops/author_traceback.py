@@ -9,8 +9,8 @@ from types import FunctionType, TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import function_at
-from tidegate.runners.engine.loops.comprehension_results import frame_name, is_inside
 from tidegate.runners.engine.loops.form import Form
+from tidegate.runners.engine.loops.statements import frame_name, is_inside
 from tidegate.sdk.notebook import chained
 
 

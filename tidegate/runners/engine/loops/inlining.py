@@ -9,7 +9,6 @@ it reads must mean the same in the loop. A function with anything else in it is 
 from __future__ import annotations
 
 import ast
-import builtins
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +18,25 @@ from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.cell_operations import CellKind, CellOperations, operation_names
 from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
-from tidegate.runners.engine.loops.comprehension_results import Comprehension, with_loop
 from tidegate.runners.engine.loops.definite_assignment import may_be_unset
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
-from tidegate.runners.engine.loops.plain_syntax import Called, check, targets_inside
+from tidegate.runners.engine.loops.plain_syntax import (
+    METHODS_THAT_SEE_CALLERS,
+    Called,
+    check,
+    check_attributes,
+    check_values,
+    targets_inside,
+)
 from tidegate.runners.engine.loops.private_names import mangled
-from tidegate.runners.engine.loops.statements import assigned, nested_blocks, only_unpacked, parts
+from tidegate.runners.engine.loops.statements import (
+    Comprehension,
+    assigned,
+    nested_blocks,
+    only_unpacked,
+    parts,
+    with_loop,
+)
 from tidegate.runners.engine.loops.tagged_results import TaggedResults
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
@@ -466,15 +478,6 @@ def _items(link: Step, positional: Sequence[str], defaults: Mapping[str, Any]) -
 
 # -- what the names refer to
 
-_SEES_CALLER: Final = frozenset(
-    map(id, (locals, globals, vars, dir, eval, exec, breakpoint, super, builtins.__import__, sys._getframe))
-)
-_MODULES_THAT_SEE_CALLERS: Final = frozenset({"inspect", "logging", "warnings", "traceback", "pdb", "bdb"})
-_METHODS_THAT_SEE_CALLERS: Final = frozenset(
-    "debug info warning warn error exception critical fatal log warn_explicit currentframe _getframe "
-    "_getframemodulename _current_frames set_trace settrace setprofile".split()
-)
-
 
 def _check_names(body: InlinedBody, nodes: Sequence[ast.AST], consts: Sequence[Any]) -> None:
     """Raise Called if a name refers to something that looks at the frame of the function that calls it."""
@@ -483,44 +486,12 @@ def _check_names(body: InlinedBody, nodes: Sequence[ast.AST], consts: Sequence[A
     values = dict(zip(body.globals, body.values(), strict=True))
     captured = {name: cell.cell_contents for name, cell in body.cells.items()}
     given = {name: consts[int(param.ref)] for name, param in body.arguments.items() if param.kind == "const"}
-    _check_values({**body.defaults, **given, **values, **captured}, body.fn)
+    check_values({**body.defaults, **given, **values, **captured}, body.fn)
     for node in nodes:
-        _check_attributes(node, values)
+        check_attributes(node, values)
     here, builtin = _namespaces(body.fn)
     for function in body.inner.values():
         names = function.__code__.co_names
-        _check_values({name: here.get(name, builtin.get(name)) for name in names}, body.fn)
-        for name in _METHODS_THAT_SEE_CALLERS.intersection(names):
+        check_values({name: here.get(name, builtin.get(name)) for name in names}, body.fn)
+        for name in METHODS_THAT_SEE_CALLERS.intersection(names):
             raise Called(f"it uses {name!r}, which may look at the function's frame")
-
-
-def _check_values(values: Mapping[str, Any], fn: FunctionType) -> None:
-    """Raise Called if one of these objects looks at the frame of the function that calls it."""
-    for name, value in values.items():
-        if value is fn:
-            raise Called("it calls itself")
-        if id(value) in _SEES_CALLER or _home(value) in _MODULES_THAT_SEE_CALLERS:
-            raise Called(f"it uses {name!r}, which may look at the function's frame")
-
-
-def _home(value: Any) -> str:
-    """The name of a module, or of the one that defines a function, a class, or an object's class."""
-    match value:
-        case ModuleType():
-            return value.__name__
-        case FunctionType() | type():
-            return str(value.__module__)
-        case _:
-            return str(type(value).__module__)
-
-
-def _check_attributes(part: ast.AST, values: Mapping[str, Any]) -> None:
-    """Raise Called for an attribute with the name of a method that looks at the frame of the function that calls it.
-
-    Attributes of modules with another meaning, such as `math.log`, are allowed.
-    """
-    for node in ast.walk(part):
-        if isinstance(node, ast.Attribute) and node.attr in _METHODS_THAT_SEE_CALLERS:
-            owner = values.get(node.value.id) if isinstance(node.value, ast.Name) else None
-            if not isinstance(owner, ModuleType) or owner is sys:
-                raise Called(f"it uses {node.attr!r}, which may look at the function's frame")

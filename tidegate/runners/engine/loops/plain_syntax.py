@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import re
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 
@@ -100,3 +103,47 @@ def _targets(node: Any) -> Iterator[str]:
                     pass
                 case _:
                     raise Called("it has a comprehension that assigns to something else than variables")
+
+
+# -- what looks at frames
+
+_SEES_CALLER: Final = frozenset(
+    map(id, (locals, globals, vars, dir, eval, exec, breakpoint, super, builtins.__import__, sys._getframe))
+)
+_MODULES_THAT_SEE_CALLERS: Final = frozenset({"inspect", "logging", "warnings", "traceback", "pdb", "bdb"})
+METHODS_THAT_SEE_CALLERS: Final = frozenset(
+    "debug info warning warn error exception critical fatal log warn_explicit currentframe _getframe "
+    "_getframemodulename _current_frames set_trace settrace setprofile".split()
+)
+
+
+def check_values(values: Mapping[str, Any], fn: FunctionType) -> None:
+    """Raise Called if one of these objects looks at the frame of the function that calls it."""
+    for name, value in values.items():
+        if value is fn:
+            raise Called("it calls itself")
+        if id(value) in _SEES_CALLER or _home(value) in _MODULES_THAT_SEE_CALLERS:
+            raise Called(f"it uses {name!r}, which may look at the function's frame")
+
+
+def _home(value: Any) -> str:
+    """The name of a module, or of the one that defines a function, a class, or an object's class."""
+    match value:
+        case ModuleType():
+            return value.__name__
+        case FunctionType() | type():
+            return str(value.__module__)
+        case _:
+            return str(type(value).__module__)
+
+
+def check_attributes(part: ast.AST, values: Mapping[str, Any]) -> None:
+    """Raise Called for an attribute with the name of a method that looks at the frame of the function that calls it.
+
+    Attributes of modules with another meaning, such as `math.log`, are allowed.
+    """
+    for node in ast.walk(part):
+        if isinstance(node, ast.Attribute) and node.attr in METHODS_THAT_SEE_CALLERS:
+            owner = values.get(node.value.id) if isinstance(node.value, ast.Name) else None
+            if not isinstance(owner, ModuleType) or owner is sys:
+                raise Called(f"it uses {node.attr!r}, which may look at the function's frame")
