@@ -75,7 +75,7 @@ def test_two_values_for_one_key_without_merge_fail(runner: str, where: str) -> N
     solution = p | "solution" >> tg.Create(twice if where == "start" else twice[:1]).with_output_types(PAIRS)
     work = p | "work" >> tg.Create(twice).with_output_types(PAIRS)
     _ = (solution, work) | tg.IterateDelta(lambda _, work: (work, work), rounds=2) | tg.Map(repr)
-    with pytest.raises(tg.RunError, match="a key of the solution has two values, 3 and 4: say how they become one"):
+    with pytest.raises(tg.RunError, match="the key 1 of the solution has two values, 3 and 4: say how they become one"):
         p.run()
 
 

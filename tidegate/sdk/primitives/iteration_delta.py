@@ -10,7 +10,7 @@ from tidegate.sdk.errors import BuildError, RunError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.loop_variable import LoopVariable
-from tidegate.sdk.primitives.elementwise import require_pairs
+from tidegate.sdk.primitives.elementwise import Map, require_pairs
 from tidegate.sdk.primitives.grouping import CombinePerKey, pair_type
 from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, Round, named_outputs
 from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection
@@ -149,14 +149,14 @@ class IterateDelta(Transform, Generic[K, V, W]):
             )
         _check_windows(solution.windowing)
         pipeline: Pipeline = solution.pipeline
-        start = solution | self._one_value("OneValue(start)")
+        start = self._one_value(solution, "start")
         before = [before_round(pipeline, "solution", start), before_round(pipeline, "workset", workset)]
 
         def build() -> tuple[Round[Any], list[PCollection[Any]]]:
             returned = self.body(Solution(before[0]), before[1])
             turn = returned if isinstance(returned, Round) else Round(returned)
             updates, following = _returned(name_of(self.body), turn)
-            updates = updates | self._one_value("OneValue(updates)")
+            updates = self._one_value(updates, "updates")
             return turn, [updates, updates if following is None else following]
 
         (turn, after), body = capture(pipeline, before, build)
@@ -193,21 +193,35 @@ class IterateDelta(Transform, Generic[K, V, W]):
             return IterateResult(results[0], dict(zip(out, results[2:], strict=True)))
         return results[0]
 
-    def _one_value(self, name: str) -> CombinePerKey[Any]:
-        """The step after which each key has one value."""
-        return CombinePerKey(_OnlyValue() if self.merge is None else self.merge, name=name)
+    def _one_value(self, pcoll: PCollection[Any], name: str) -> PCollection[Any]:
+        """The collection with one value for each key."""
+        if self.merge is not None:
+            return pcoll | CombinePerKey(self.merge, name=f"OneValue({name})")
+        key, value = compatibility.kv_of(pcoll.element_type) or (Any, Any)
+        paired: PCollection[Any] = pcoll | Map(_with_key, name=f"Keys({name})")
+        only = CombinePerKey(_OnlyValue(), name=f"OneValue({name})")
+        return paired | only.with_output_types(pair_type(key, value))
+
+
+def _with_key(pair: tuple[K, V]) -> tuple[K, tuple[K, V]]:
+    key, value = pair
+    return key, (key, value)
 
 
 class _OnlyValue(Fold[Any]):
-    """The value of a key that has one."""
+    """The value of a key that has one, of pairs of the key and a value."""
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
         if accumulator is not NOTHING:
+            key, value = element
             raise RunError(
-                f"a key of the solution has two values, {shorten(accumulator, 40)} and {shorten(element, 40)}: say how "
-                "they become one, as in merge=min, or emit one"
+                f"the key {shorten(key, 40)} of the solution has two values, {shorten(accumulator[1], 40)} and "
+                f"{shorten(value, 40)}: say how they become one, as in merge=min, or emit one"
             )
         return element
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return accumulator[1]
 
 
 def _merging(merge: Any) -> CombineFn[Any, Any, Any]:
