@@ -14,11 +14,14 @@ Body: TypeAlias = tuple[tuple[str, int], ...]
 
 STEPS = (
     "add", "keep", "twice", "sum", "group", "join", "join with itself", "look up", "count", "merge", "window", "stamp",
-    "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join", "split",
-    "return the other variable", "return what it takes",
+    "state", "distinct", "shuffle", "loop", "swap", "inner join", "outer join", "split", "spread", "join three",
+    "sessions", "round", "return the other variable", "return what it takes",
 )  # fmt: skip
 
-MULTIPLYING = ("twice", "merge", "join with itself", "inner join", "outer join")
+MULTIPLYING = ("twice", "merge", "join with itself", "inner join", "outer join", "spread", "join three")
+
+FORMS = ("one variable", "two variables", "with what each round gives")
+"""What a loop has besides its body."""
 
 
 def bodies() -> st.SearchStrategy[Body]:
@@ -40,28 +43,91 @@ def _with_few_copies(steps: list[tuple[str, int]]) -> Body:
     return tuple(kept)
 
 
-def apply(pcoll: Any, body: Body, constant: Any, depth: int = 0) -> Any:
-    """Apply the steps of a body to a keyed collection."""
+def apply(pcoll: Any, body: Body, constant: Any, depth: int = 0, turn: int | None = None) -> Any:
+    """Apply the steps of a body to a keyed collection. `turn` is the number of the round, where it is known here."""
     for number, (step, n) in enumerate(body):
-        pcoll = pcoll | f"{number} {step}" >> tg.ptransform_fn(_step)(step, n, constant, depth)
+        pcoll = pcoll | f"{number} {step}" >> tg.ptransform_fn(_step)(step, n, constant, depth, turn)
     return pcoll
 
 
-def iterated(pcoll: Any, body: Body, constant: Any, rounds: int) -> Any:
+def iterated(pcoll: Any, body: Body, constant: Any, rounds: int, form: str = FORMS[0]) -> Any:
     """The body in an Iterate."""
+    match form:
+        case "two variables":
+            other = constant | tg.WindowInto(pcoll.windowing.assigner)
+            return (
+                (pcoll, other) | tg.Iterate(lambda both: _both(both, body, constant, None), rounds=rounds) | _Marked()
+            )
+        case "with what each round gives":
+            made = pcoll | tg.Iterate(lambda before: _given(apply(before, body, constant)), rounds=rounds)
+            return (made.result, made.out["given"]) | _Marked()
     return pcoll | tg.Iterate(lambda before: apply(before, body, constant), rounds=rounds)
 
 
-def unrolled(pcoll: Any, body: Body, constant: Any, rounds: int) -> Any:
+def unrolled(pcoll: Any, body: Body, constant: Any, rounds: int, form: str = FORMS[0]) -> Any:
     """The body applied by hand."""
-    for number in range(rounds):
-        pcoll = pcoll | f"round {number + 1}" >> tg.ptransform_fn(lambda before: apply(before, body, constant))()
+    both, given = (pcoll, constant | tg.WindowInto(pcoll.windowing.assigner)), []
+    for turn in range(1, rounds + 1):
+        if form == "two variables":
+            both = both | f"round {turn}" >> tg.ptransform_fn(_both)(body, constant, turn)
+            continue
+        pcoll = pcoll | f"round {turn}" >> tg.ptransform_fn(apply)(body, constant, 0, turn)
+        given.append(pcoll)
+    match form:
+        case "two variables":
+            return both | _Marked()
+        case "with what each round gives":
+            none = pcoll | "none" >> tg.Filter(lambda _: False)
+            return (pcoll, (*given, none) | "given" >> tg.Flatten()) | _Marked()
     return pcoll
 
 
-def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
+def _both(both: Any, body: Body, constant: Any, turn: int | None) -> Any:
+    """Two variables, of which each is made of both."""
+    one, other = both
+    joined = one | "joined" >> tg.Join.left(other | tg.CombinePerKey(max))
+    return (
+        joined | tg.MapValues(lambda vw: (vw[0] + (vw[1] or 0)) % 11).with_output_types(tuple[int, int]),
+        other | "body" >> tg.ptransform_fn(apply)(body, constant, 0, turn),
+    )
+
+
+def _given(made: Any) -> tg.Round[Any]:
+    return tg.Round(made, out={"given": made})
+
+
+class _Marked(tg.PTransform):
+    """Two collections in one, by the number of the collection."""
+
+    def expand(self, both: Any) -> Any:
+        marked = [part | f"mark {at}" >> tg.Map(lambda pair, at: (at, pair), at) for at, part in enumerate(both)]
+        return tuple(marked) | tg.Flatten()
+
+
+def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int, turn: int | None) -> Any:
     pairs = tuple[int, int]
     match step:
+        case "spread":
+            return pcoll | tg.FlatMap(_spread, n).with_output_types(pairs) | tg.CombinePerKey((sum, min, max, sum)[n])
+        case "join three":
+            windowed = constant | tg.WindowInto(pcoll.windowing.assigner)
+            other = pcoll | "other" >> tg.Map(lambda pair: (pair[1] % 4, pair[0])).with_output_types(pairs)
+            three = (
+                (pcoll, windowed, other),
+                (windowed, pcoll, windowed),
+                (other, windowed, pcoll),
+                (windowed, windowed, other),
+            )
+            joined = three[n] | tg.CoGroupByKey()
+            return joined | tg.MapValues(lambda found: sum(map(sum, found)) % 13).with_output_types(pairs)
+        case "sessions":
+            before = pcoll.windowing.assigner
+            sessions = pcoll | tg.WindowInto(tg.Sessions(2 + n)) | tg.CombinePerKey(sum)
+            return sessions | tg.MapValues(lambda v: v % 7) | tg.WindowInto(before)
+        case "round" if turn is None:
+            return pcoll | tg.Map(_in_round, tg.DoFn.RoundParam).with_output_types(pairs)
+        case "round":
+            return pcoll | tg.Map(_in_round, turn).with_output_types(pairs)
         case "add":
             return pcoll | tg.MapTuple(lambda k, v: (k, (v + n) % 11)).with_output_types(pairs)
         case "keep":
@@ -124,6 +190,17 @@ def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int) -> Any:
         case "return what it takes":
             return pcoll | tg.Iterate(lambda before: before, rounds=n)
     raise AssertionError(step)
+
+
+def _spread(pair: tuple[int, int], n: int) -> Iterator[tuple[int, int]]:
+    key, value = pair
+    yield key, n
+    for other in [key, value % 3, n]:
+        yield other, value
+
+
+def _in_round(pair: tuple[int, int], turn: int = 0) -> tuple[int, int]:
+    return pair[0], (pair[1] + turn) % 11
 
 
 class CountOfKey(tg.DoFn):
