@@ -21,6 +21,7 @@ from benchmarks.nexmark.events import count
 from benchmarks.nexmark.model import Auction, Bid, Person
 from benchmarks.nexmark.queries import QUERIES
 from benchmarks.nexmark.source import NexmarkSource, tables
+from tests.support.spark.micro_batches import MicroBatches
 from tests.support.sql.nexmark_answers import COUNT, EVENTS, digest, from_duckdb, plain_row
 from tests.support.streaming.child_processes import TIMEOUT, child_pids
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
@@ -50,7 +51,7 @@ def numbered_rows(inputs: dict[str, Any], numbers: list[int]) -> tg.PCollection[
     return tuple(found) | tg.Flatten()
 
 
-def answers(runner: str, numbers: list[int], stop: int = COUNT, bounded: bool = True) -> Answers:
+def answers(runner: str | tg.Runner, numbers: list[int], stop: int = COUNT, bounded: bool = True) -> Answers:
     """The rows of queries over the first events."""
     pipeline = tg.Pipeline(runner, options=["--checks", "off"] if runner == "direct" else [])
     inputs = tables(pipeline, EVENTS, stop, bounded=bounded)
@@ -143,6 +144,23 @@ def test_queries_over_streams_have_the_answers_of_those_over_tables(
 ) -> None:
     numbers = STREAMS if request.config.getoption("--nexmark") == "all" else [2, 7, 14]
     assert_recorded(answers("direct", numbers, bounded=False), numbers, recorded)
+
+
+def test_queries_over_streams_have_the_same_answers_in_batches_whose_tasks_are_restored(
+    recorded: dict[int, list[Any]], request: pytest.FixtureRequest
+) -> None:
+    numbers = STREAMS if request.config.getoption("--nexmark") == "all" else [8, 11]
+    assert_recorded(answers(MicroBatches(2, seed=1, elements=150), numbers, bounded=False), numbers, recorded)
+
+
+@pytest.mark.xdist_group("spark")
+def test_queries_over_streams_have_the_same_answers_on_spark(
+    recorded: dict[int, list[Any]], request: pytest.FixtureRequest
+) -> None:
+    if request.config.getoption("--nexmark") != "all":
+        pytest.skip("--nexmark all asks Spark, which takes a minute")
+    request.getfixturevalue("spark_session")
+    assert_recorded(answers("spark", STREAMS, bounded=False), STREAMS, recorded)
 
 
 # -- streams whose processes are killed
