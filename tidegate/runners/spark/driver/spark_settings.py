@@ -45,9 +45,10 @@ _AS_WRITTEN: Final = {
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.legacy.timeParserPolicy": "CORRECTED",
 }
-"""Spark evaluates an expression that may fail only for the rows and branches that have it, and decimals have the digits
-that results of their operations have on every runner."""
+"""Spark evaluates an expression that may fail only for the rows and branches that have it, decimals have the digits
+that results of their operations have on every runner, and times the text that patterns say."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _MANY: Final = "200"
 """Spark's default, which is for large clusters."""
@@ -62,7 +63,9 @@ def spark_settings(spark: Any, plan: Plan, options: SparkOptions) -> Iterator[No
     settings = _settings_of(spark, plan, options)
     with _settings_lock:
         runs, before = _active_runs.get(spark) or (0, {})
-        before = {name: spark.conf.get(name, None) for name in settings} | before
+        now = {name: spark.conf.get(name, None) for name in settings}
+        settings = {name: value for name, value in settings.items() if now[name] != value}
+        before = {name: now[name] for name in settings} | before
         _active_runs[spark] = runs + 1, before
         for name, value in settings.items():
             spark.conf.set(name, value)
