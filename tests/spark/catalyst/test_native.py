@@ -61,6 +61,16 @@ def test_steps_after_a_region_get_its_rows_with_their_timestamps_and_panes(sales
     assert found == totals(tg.Pipeline() | tg.Create(SALES))
 
 
+def test_what_the_author_has_persisted_stays_persisted(sales: Any) -> None:
+    kept = sales.persist()
+    kept.count()
+    try:
+        assert totals(tg.Pipeline("spark") | tg.io.ReadFromSpark(kept))
+        assert kept.storageLevel.useMemory
+    finally:
+        kept.unpersist()
+
+
 def test_workers_compute_what_spark_is_told_not_to(spark_session: Any, sales: Any) -> None:
     found = totals(tg.Pipeline(options=["--runner", "spark", "--spark_native", "off"]) | tg.io.ReadFromSpark(sales))
     assert found == totals(tg.Pipeline() | tg.Create(SALES))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import tidegate as tg
@@ -25,6 +27,7 @@ OFFSET = "TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS, INTERVAL '3'
 HOP = "HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '4' SECONDS, INTERVAL '10' SECONDS)"
 GAPS = "HOP(TABLE bids, DESCRIPTOR(at), INTERVAL '10' SECONDS, INTERVAL '2' SECONDS)"
 CUMULATE = "CUMULATE(TABLE bids, DESCRIPTOR(at), INTERVAL '5' SECONDS, INTERVAL '20' SECONDS)"
+SESSION = "SESSION(TABLE bids PARTITION BY user, DESCRIPTOR(at), INTERVAL '{}' SECONDS)"
 PARTS = f"SELECT user, window_start, window_end, SUM(n) AS n FROM {TUMBLE} {GROUPS}"
 JOINED = f"""
     SELECT a.user, a.n AS one, b.n AS two, {{start}} AS start FROM {TUMBLE} a {{kind}} JOIN
@@ -34,6 +37,10 @@ JOINED = f"""
 QUERIES = [
     *(f"SELECT *, window_time AS last FROM (SELECT user, window_start, window_end, window_time, SUM(n) AS n, "
       f"COUNT(*) AS many FROM {windows} {GROUPS}, window_time)" for windows in (TUMBLE, OFFSET, HOP, GAPS, CUMULATE)),
+    *(f"SELECT user, window_start, window_end, window_time, SUM(n) AS n, COUNT(DISTINCT n) AS many "
+      f"FROM {SESSION.format(gap)} {GROUPS}, window_time" for gap in ("5", "5.5", "9", "0.000001")),
+    f"""SELECT n, COUNT(*) AS many FROM (SELECT user, SUM(n) AS n, window_start, window_end FROM {SESSION.format(5)}
+        WHERE n <> 3 {GROUPS}) WHERE window_end > window_start + INTERVAL '6' SECONDS GROUP BY n""",
     f"SELECT COUNT(*) AS n, MAX(user) AS user FROM {HOP} WHERE n > 1 GROUP BY window_start, window_end",
     f"SELECT user, SUM(n) AS n FROM ({PARTS}) GROUP BY user",
     f"SELECT user, COUNT(*) AS n FROM {CUMULATE} GROUP BY user",
@@ -80,6 +87,76 @@ def test_a_time_that_is_null_is_an_error_though_a_filter_would_drop_its_row(no_w
             ({"bids": bids} | tg.Sql(query)).collect()
 
 
+class Step(NamedTuple):
+    """What is applied to bids that have timestamps, and to every third of them."""
+
+    name: str
+    apply: Callable[[Any, Any], Any]
+
+
+def joined_within(kind: str, within: Any, where: Any = None) -> Step:
+    def apply(bids: Any, few: Any) -> Any:
+        return bids | tg.Join.on(few, "user", how=kind, within=within, where=where, suffix="_2")
+
+    return Step(f"{kind} join within {within}", apply)
+
+
+STEPS = [
+    *(joined_within(kind, 4.5) for kind in ("inner", "left", "right", "full", "semi", "anti")),
+    joined_within("full", (-20, -1)),
+    joined_within("left", (0, 10), tg.col("n") + tg.col("n_2") > 4),
+    Step("sessions", lambda bids, few: bids | tg.WindowInto(tg.Sessions(5)) | tg.GroupBy("user").agg(n=tg.fn.sum("n"))),
+    Step(
+        "sessions of all keys",
+        lambda bids, few: (
+            (bids, few) | tg.Flatten() | tg.WindowInto(tg.Sessions(6)) | tg.GroupBy().agg(n=tg.fn.max("n"))
+        ),
+    ),
+    Step(
+        "windows of joined rows",
+        lambda bids, few: (
+            joined_within("left", 5).apply(bids, few)
+            | tg.WindowInto(tg.FixedWindows(10))
+            | tg.GroupBy("n_2").agg(n=tg.fn.sum("n"))
+        ),
+    ),
+    Step("timestamps", lambda bids, few: bids | tg.Filter(tg.col("n") > 2)),
+]
+
+
+@pytest.fixture(scope="module")
+def frame(spark_session: Any) -> Any:
+    """A DataFrame of the bids."""
+    columns = {
+        "user": [each.user for each in BIDS],
+        "n": pa.array([each.n for each in BIDS], pa.int64()),
+        "at": pa.array([each.at.micros for each in BIDS if each.at is not None], pa.timestamp("us", "UTC")),
+    }
+    return spark_session.createDataFrame(pa.table(columns))
+
+
+@pytest.mark.parametrize("stamping", ["by the source", "by a step"])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+def test_timestamps_of_a_column_are_those_of_the_direct_runner(
+    no_workers: None, frame: Any, step: Step, stamping: str
+) -> None:
+    found = []
+    for runner in ("direct", "spark"):
+        p = tg.Pipeline(runner)
+        if runner == "direct":
+            bids = p | tg.Create([tg.TimestampedValue(each, each.at) for each in BIDS]).with_output_types(Bid)
+        elif stamping == "by the source":
+            bids = p | tg.io.ReadFromSpark(frame, timestamp=lambda bid: bid.at)
+        else:
+            rows = p | tg.io.ReadFromSpark(frame)
+            bids = rows | tg.Map(lambda bid: tg.TimestampedValue(bid, bid.at)).with_output_types(rows.element_type)
+        rows = step.apply(bids, bids | "few" >> tg.Filter(tg.col("n") % 3 == 0))
+        plain = rows | tg.Select(**{name: tg.col(name) for name in rows.schema.names})
+        found.append(sorted(plain.collect(include_window_info=True), key=repr))
+    assert found[0] == found[1]
+    assert found[0]
+
+
 def explained(query: str) -> str:
     bids = tg.Pipeline("spark") | tg.Create(BIDS)
     rows = {"bids": bids} | tg.Sql(query)
@@ -91,9 +168,8 @@ def explained(query: str) -> str:
 
 def test_the_explanation_says_which_windows_are_native() -> None:
     assert "without Python\n  Sql/Time of bids\n  Sql/TUMBLE bids\n  Sql/GroupBy user" in explained(PARTS)
-    sessions = PARTS.replace("TUMBLE(TABLE bids", "SESSION(TABLE bids PARTITION BY user")
-    assert "has windows with a trigger, or of another kind than fixed, sliding or cumulative ones" in explained(
-        sessions
+    assert "without Python\n  Sql/Time of bids\n  Sql/SESSION bids\n" in explained(
+        PARTS.replace(TUMBLE, SESSION.format(5))
     )
     rows = explained(f"SELECT * FROM {TUMBLE}")
     assert "'Sql/TUMBLE bids': a worker computes its input 'Sql/Time of bids': sending rows to Spark only to" in rows

@@ -1,7 +1,8 @@
-"""The DataFrames of regions, on the driver: one for each collection, made when it is asked for.
+"""The DataFrames of regions, on the driver: one for each collection that other steps read.
 
-A collection that several steps read is persisted if a grouping or a join is among what it is computed from, so that it
-is computed once, and all of them read the same values: sums of doubles differ in their last digits from run to run.
+A collection that several steps read is a DataFrame, too. It is persisted if a grouping or a join is among what it is
+computed from, so that it is computed once, and all of them read the same values: sums of doubles differ in their last
+digits from run to run.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.spark.catalyst.errors import expression_error
+from tidegate.runners.spark.catalyst.event_times import time_of, time_of_read
 from tidegate.runners.spark.catalyst.expressions import literal, quoted, spark_type
-from tidegate.runners.spark.catalyst.relations import Made, made, united
-from tidegate.runners.spark.catalyst.windows import WINDOW, in_windows, is_windowed, stamped, time_of
+from tidegate.runners.spark.catalyst.queries import Made, dataframe, named, place, query
+from tidegate.runners.spark.catalyst.relations import made, united
+from tidegate.runners.spark.catalyst.windows import in_windows, stamped
 from tidegate.runners.spark.plan.failures import message_of, translated_errors
 from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import (
@@ -36,24 +39,30 @@ from tidegate.sdk.relational.expressions import Column, Literal, column_names
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.relations import Compute, Rank, SortLimit, trees_of
 
+_DEEPEST: Final = 50
+"""How many queries are inside each other before they become a DataFrame. Spark's parser goes down with each of them."""
+
 
 @dataclass(slots=True)
 class NativeFrames:
     """The DataFrames of the regions of one run, whose nodes are those of `pipeline`; `outputs` are read by other
-    steps."""
+    steps. `_frames` are those that queries name by their numbers."""
 
     session: Any
     pipeline: Pipeline
     outputs: Sequence[str]
     _made: dict[str, Made] = field(default_factory=dict)
+    _opened: dict[str, Any] = field(default_factory=dict)
+    _frames: list[Any] = field(default_factory=list)
     _persisted: list[Any] = field(default_factory=list)
 
     def frame(self, collection: str) -> Any:
-        """The DataFrame of a collection."""
-        made = self._of(collection)
-        if not made.windowed:
-            return made.frame
-        return made.frame.select(*map(quoted, (*self._schema(collection).names, *WINDOW)))
+        """The DataFrame of a collection: the columns of its schema, and those of its windows or timestamps."""
+        found = self._opened.get(collection)
+        if found is None:
+            made = replace(self._of(collection), columns=self._schema(collection).names)
+            found = self._opened[collection] = dataframe(self.session, made, self._frames)
+        return found
 
     def close(self) -> None:
         """Unpersist what was persisted."""
@@ -87,12 +96,12 @@ class NativeFrames:
 
     def _error_of(self, id: str) -> ExpressionError | None:
         try:
-            self.frame(id).write.format("noop").mode("overwrite").save()
+            dataframe(self.session, self._of(id), self._frames).write.format("noop").mode("overwrite").save()
         except Exception as error:
             return expression_error(message_of(error))
         return None
 
-    # -- frames
+    # -- queries
 
     def _of(self, id: str) -> Made:
         found = self._made.get(id)
@@ -101,35 +110,49 @@ class NativeFrames:
             try:
                 with translated_errors():
                     found = self._new(node)
+                    if (self._readers()[id] > 1 and not isinstance(node, (Create, Read))) or found.depth > _DEEPEST:
+                        found = self._as_dataframe(found, node)
             except TidegateError as error:
                 rethrow(located(error, node.label, node.where))
-            if self._readers()[id] > 1 and self._is_costly(node):
-                found = replace(found, frame=found.frame.persist())
-                self._persisted.append(found.frame)
             self._made[id] = found
         return found
 
     def _new(self, node: Node) -> Made:
+        inputs = [self._of(used) for used in node.inputs]
         match node:
             case Relate(relation=relation):
-                return made(relation, [self._of(used) for used in node.inputs], [self._schema(u) for u in node.inputs])
+                return made(relation, inputs, [self._schema(used) for used in node.inputs])
             case Flatten():
-                return united([self._of(used) for used in node.inputs])
+                return united(inputs)
             case ParDo():
-                (input,), time = map(self._of, node.inputs), time_of(node)
+                time = time_of(node, self._schema(node.inputs[0]))
                 assert time is not None
-                return replace(input, frame=stamped(input.frame, time))
+                return stamped(inputs[0], time)
             case AssignWindows(windowing=windowing):
-                (input,) = map(self._of, node.inputs)
-                return replace(input, frame=in_windows(input.frame, windowing), windowed=is_windowed(windowing))
+                return in_windows(inputs[0], windowing)
             case Create():
-                return Made(self._created(node))
+                return self._created(node)
             case Read():
-                source: Any = node.source.load()
-                if hasattr(type(source), "rows_of_dataframe"):
-                    return Made(_typed(source.open_dataframe(self.session), self._fields_of(node.output())))
-                return Made(_table(self.session, source.stored_table()))
+                read, time = self._read(node), time_of_read(node, self._schema(node.output()))
+                return read if time is None else stamped(read, time)
         raise AssertionError(f"{node.label!r} is no part of a region")
+
+    def _as_dataframe(self, made: Made, node: Node) -> Made:
+        """What a node has made, as a DataFrame that others read."""
+        frame = dataframe(self.session, made, self._frames)
+        if self._is_costly(node):
+            frame = frame.persist()
+            self._persisted.append(frame)
+        return replace(made, table=self._table(frame))
+
+    def _table(self, frame: Any) -> str:
+        """The place of a DataFrame in queries.
+
+        It gets a column that nothing reads. PySpark names DataFrames in a query by views, and dropping a view
+        unpersists whatever has the same plan, which then is none that the author has persisted.
+        """
+        self._frames.append(frame.selectExpr("*", named("1", "tidegate: row")))
+        return place(len(self._frames) - 1)
 
     def _schema(self, id: str) -> Schema:
         schema = self.pipeline.collection(id).schema
@@ -138,7 +161,11 @@ class NativeFrames:
 
     def _fields_of(self, id: str) -> list[Field]:
         """The fields of a source that the region reads."""
-        return _read_fields(self._schema(id), [each for each in self.pipeline.nodes if id in each.inputs], id)
+        node, schema = self.pipeline.producer(id), self._schema(id)
+        fields = _read_fields(schema, [each for each in self.pipeline.nodes if id in each.inputs], id)
+        time = time_of_read(node, schema) if isinstance(node, Read) else None
+        names = {each.name for each in fields} | set(() if time is None else column_names(time))
+        return [each for each in schema.fields if each.name in names]
 
     def _readers(self) -> Counter[str]:
         return Counter([*self.outputs, *(used for node in self.pipeline.nodes for used in node.inputs)])
@@ -151,8 +178,20 @@ class NativeFrames:
 
     # -- sources
 
-    def _created(self, node: Create) -> Any:
-        """The DataFrame of the author's elements: of the columns that relations read."""
+    def _read(self, node: Read) -> Made:
+        source: Any = node.source.load()
+        if hasattr(type(source), "rows_of_dataframe"):
+            frame, fields = source.open_dataframe(self.session), self._fields_of(node.output())
+            columns = _typed(frame, fields)
+            return Made(query(columns, self._table(frame)), tuple(each.name for each in fields))
+        table = source.stored_table()
+        if isinstance(table, str):
+            raise RunError(f"the files have changed since the run was planned: {table}")
+        fields = [each for each in table.schema.fields if is_scalar(each.type)]
+        return Made(self._table(_stored(self.session, table, fields)), tuple(each.name for each in fields))
+
+    def _created(self, node: Create) -> Made:
+        """The author's elements: the columns that relations read."""
         import pyarrow as pa
 
         from tidegate.sdk.relational.python.row_function import RowCode, row_function
@@ -172,7 +211,8 @@ class NativeFrames:
         schema = pa.schema([pa.field(each.name, _arrow_type(each.type), each.nullable) for each in fields])
         columns = list(zip(*rows, strict=True)) if rows else [() for _ in fields]
         arrays = [pa.array(values, each.type) for values, each in zip(columns, schema, strict=True)]
-        return self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+        frame = self.session.createDataFrame(pa.Table.from_arrays(arrays, schema=schema))
+        return Made(self._table(frame), tuple(each.name for each in fields))
 
 
 def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field]:
@@ -205,12 +245,9 @@ def _arrow_type(type: ColumnType) -> Any:
     }[str(type)]
 
 
-def _table(session: Any, table: StoredTable | str) -> Any:
+def _stored(session: Any, table: StoredTable, fields: Sequence[Field]) -> Any:
     """The DataFrame of files. Their columns are given, so that Spark starts no job to infer them."""
-    if isinstance(table, str):
-        raise RunError(f"the files have changed since the run was planned: {table}")
-    columns = (each for each in table.schema.fields if is_scalar(each.type))
-    ddl = ", ".join(f"{quoted(each.name)} {spark_type(each.type)}" for each in columns)
+    ddl = ", ".join(f"{quoted(each.name)} {spark_type(each.type)}" for each in fields)
     reader = session.read.schema(ddl).option("datetimeRebaseMode", "CORRECTED")
     reader = reader.option("ignoreCorruptFiles", "false").option(
         "ignoreMissingFiles", "false"
@@ -232,9 +269,9 @@ def column_type_of_spark(name: str) -> str:
     return _SAME.get(name, name)
 
 
-def _typed(frame: Any, fields: Sequence[Field]) -> Any:
-    """A DataFrame with the columns of these fields. Raises RunError if it has others, as a table may that is read by
-    its name; a NULL in a column that never has one is an error of an expression."""
+def _typed(frame: Any, fields: Sequence[Field]) -> list[str]:
+    """The columns of these fields in a DataFrame. Raises RunError if it has others, as a table may that is read by its
+    name; a NULL in a column that never has one is an error of an expression."""
     given = {each.name: each for each in frame.schema}
     columns = []
     for each in fields:
@@ -243,11 +280,13 @@ def _typed(frame: Any, fields: Sequence[Field]) -> Any:
         if found is None or type is None or not _holds(each.type, type):
             has = "is missing" if type is None else f"is of type {type}"
             raise RunError(f"the column {each.name!r} {has}, and its elements are declared to have {each}")
-        text = f"CAST({quoted(each.name)} AS {spark_type(each.type)})"
+        text = quoted(each.name)
+        if type != found.dataType.simpleString() or str(each.type) != type:
+            text = f"CAST({text} AS {spark_type(each.type)})"
         if found.nullable and not each.nullable:
             text = f"coalesce({text}, CAST({_refused(each)} AS {spark_type(each.type)}))"
-        columns.append(f"{text} AS {quoted(each.name)}")
-    return frame.selectExpr(*columns)
+        columns.append(named(text, each.name))
+    return columns
 
 
 def _holds(type: ColumnType, given: str) -> bool:

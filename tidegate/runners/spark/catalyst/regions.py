@@ -13,10 +13,17 @@ from typing import Literal, TypeAlias
 
 from tidegate.runners.plan import Decision
 from tidegate.runners.planner.rewrite import drop_dead
+from tidegate.runners.spark.catalyst.event_times import time_of
 from tidegate.runners.spark.catalyst.expressions import fits
+from tidegate.runners.spark.catalyst.queries import HIDDEN
 from tidegate.runners.spark.catalyst.relations import raises_for_one_side
 from tidegate.runners.spark.catalyst.sources import Elements, NativeInput, NativeRows, native_input
-from tidegate.runners.spark.catalyst.windows import HIDDEN, has_native_windows, is_windowed, time_of
+from tidegate.runners.spark.catalyst.windows import (
+    LONGEST,
+    has_native_windows,
+    is_windowed,
+    still_merge,
+)
 from tidegate.sdk.data.columns import Schema, is_scalar
 from tidegate.sdk.portable.model import (
     MAIN,
@@ -78,13 +85,13 @@ class _Search:
             match node:
                 case Relate() | Flatten() | AssignWindows():
                     self._consider(node)
-                case ParDo() if time_of(node) is not None:
+                case ParDo() if time_of(node, self._schema(node.inputs[0])) is not None:
                     self._consider(node)
                 case Read() | Create():
                     found = native_input(node, self._schema(node.output()))
                     if isinstance(found, NativeInput):
                         self.inputs[node.output()] = found
-                        self.stamps[node.output()] = "source"
+                        self.stamps[node.output()] = "source" if found.time is None else "own"
                     else:
                         self.reasons[node.label] = found
         while refused := {id: reason for id in self.native if (reason := self._unreadable(id) or self._unworthy(id))}:
@@ -113,6 +120,8 @@ class _Search:
                 return "own"
             case AssignWindows() if self._is_windowed(node.inputs[0]):
                 return "mixed"  # the ends of windows
+            case Relate(relation=Join(within=tuple())):
+                return "own"
             case Relate(relation=relation) if not isinstance(relation, Compute):
                 if self._is_windowed(node.output()) or not _is_product(relation):
                     return "grouped"
@@ -121,6 +130,9 @@ class _Search:
 
     def _is_windowed(self, id: str) -> bool:
         return is_windowed(self.pipeline.collection(id).windowing)
+
+    def _still_merge(self, id: str) -> bool:
+        return still_merge(self.pipeline.collection(id).windowing)
 
     def _reason(self, node: Member) -> str:
         """Why Spark doesn't compute a node; "" if it does."""
@@ -131,7 +143,7 @@ class _Search:
         for id in ids:
             collection = self.pipeline.collection(id)
             if not collection.bounded or not has_native_windows(collection.windowing):
-                return f"{id!r} has windows with a trigger, or of another kind than fixed, sliding or cumulative ones"
+                return f"{id!r} has windows with a trigger, or of another kind than those of SQL"
         schemas = [self._schema(used) for used in node.inputs]
         for schema in schemas:
             if schema is not None and not any(is_scalar(each.type) for each in schema.fields):
@@ -152,7 +164,11 @@ class _Search:
                 stamped = self.stamps[node.inputs[0]] == "own" and not self._is_windowed(node.inputs[0])
                 return "" if stamped or not is_windowed(windowing) else "its input has no timestamps that Spark has"
             case ParDo(fn=fn):
-                time = time_of(node)
+                if self._is_windowed(node.inputs[0]):
+                    return "its elements are in windows"
+                time = time_of(node, schemas[0])
+                if self._schema(node.output()) != schemas[0]:
+                    return "its elements are declared to have other columns"
                 return "" if time is not None and fits(time) else f"only a worker calls {fn.name}"
         if node.late_tag is not None:
             return "it emits late data"
@@ -161,8 +177,15 @@ class _Search:
                 return "it sorts elements in windows"
             if isinstance(node.relation, Join) and any(map(_reads_window, trees_of(node.relation))):
                 return "it reads the windows of what it joins"
-            if len({self.pipeline.collection(id).windowing for id in ids}) > 1:
+            if len({self.pipeline.collection(used).windowing for used in node.inputs}) > 1:
                 return "its inputs are in different windows"
+            if not isinstance(node.relation, (Compute, Aggregate)) and self._still_merge(node.inputs[0]):
+                return "it ranks or joins elements in sessions that merge"
+        if isinstance(node.relation, Join) and node.relation.within is not None:
+            if any(self.stamps[used] != "own" for used in node.inputs):
+                return "it joins by timestamps that Spark hasn't"
+            if max(map(abs, node.relation.within)) >= LONGEST:
+                return "it joins by timestamps that are too far apart"
         return _unfit(node.relation, schemas)
 
     def _behind(self, id: str) -> str:
@@ -187,9 +210,14 @@ class _Search:
             return ""
         if self._elements(id) is None:
             return "the steps after it take elements of the author's class"
-        if self.stamps[id] in ("mixed", "own"):
-            return "its elements have timestamps of their own"
-        return "" if _all_scalar(self._schema(id)) else "it emits columns of types that only Python has"
+        if self.stamps[id] == "mixed":
+            return "its elements have timestamps of several kinds"
+        if self.stamps[id] == "own" and self._is_windowed(id):
+            return "its elements have timestamps of their own in windows"
+        schema = self._schema(id)
+        if schema is None or not schema.fields:
+            return "its rows have no columns"
+        return "" if _all_scalar(schema) else "it emits columns of types that only Python has"
 
     def _is_read(self, id: str) -> bool:
         """Whether a node that Spark doesn't compute reads a collection."""
@@ -267,6 +295,7 @@ class _Search:
             self.stamps[id] == "grouped",
             replace(self.pipeline, nodes=nodes, collections=collections),
             windowed,
+            timed=self.stamps[id] == "own",
         )
         return Read(
             label=node.label,
@@ -316,8 +345,6 @@ def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
             return f"{text(tree)} has a type or an operation that Spark might compute in another way"
     names: Sequence[str] = ()
     match relation:
-        case Join(within=tuple()):
-            return "it joins by timestamps"
         case Join(join=kind, where=where, columns=columns):
             names = [each.name for each in columns]
             if where is not None and kind != "inner" and raises_for_one_side(where):
@@ -332,6 +359,8 @@ def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
             names = [each.name for each in columns]
         case Rank(number=str(number)):
             names = [number, *(() if schemas[0] is None else schemas[0].names)]
+        case SortLimit(limit=limit, offset=offset) if max(limit or 0, offset) >= 2**31:
+            return "it has a limit that Spark hasn't"
         case Rank() | SortLimit():
             if not all(map(_all_scalar, schemas)):
                 return "it orders columns of types that Spark might order in another way"

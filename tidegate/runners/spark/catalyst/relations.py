@@ -1,4 +1,4 @@
-"""Relations as DataFrames: what a `Relate` node makes of the DataFrames of its inputs, in Spark's DataFrame API.
+"""Relations as queries in Spark's SQL: what a `Relate` node makes of the queries of its inputs.
 
 Spark computes a condition before a join if it reads one side alone, and so for rows without a partner, too. Where that
 could fail, the expression is made one that Spark leaves in its place.
@@ -7,12 +7,12 @@ could fail, the expression is made one that Spark leaves in its place.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib import import_module
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from tidegate.runners.spark.catalyst.expressions import quoted, sql
-from tidegate.runners.spark.catalyst.windows import HIDDEN, TIME, WINDOW
+from tidegate.runners.spark.catalyst.queries import TIME, WINDOW, Made, listed, named, query
+from tidegate.runners.spark.catalyst.windows import SESSION, numbered_sessions
 from tidegate.sdk.data.columns import DecimalType, Schema
 from tidegate.sdk.relational.binding import is_comparable, split_aggregates
 from tidegate.sdk.relational.decimal_types import decimal_cast_fails, operation_fails
@@ -21,23 +21,8 @@ from tidegate.sdk.relational.operations import CASTS, OPERATIONS
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Named, Order, Rank, Relation, SortLimit
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The DataFrame of a collection. `joined`: a join is among the steps that it is made by. `windowed`: it has the
-    columns of windows."""
-
-    frame: Any
-    joined: bool = False
-    windowed: bool = False
-
-    @property
-    def windows(self) -> tuple[str, ...]:
-        """The columns of windows."""
-        return tuple(map(quoted, WINDOW)) if self.windowed else ()
-
-
 def made(relation: Relation, inputs: Sequence[Made], schemas: Sequence[Schema]) -> Made:
-    """The DataFrame of a relation of those of its inputs, which have these schemas."""
+    """What a relation makes of its inputs, which have these schemas."""
     match relation:
         case Compute():
             return _computed(inputs[0], relation.where, relation.columns)
@@ -52,11 +37,10 @@ def made(relation: Relation, inputs: Sequence[Made], schemas: Sequence[Schema]) 
 
 
 def united(inputs: Sequence[Made]) -> Made:
-    """The rows of several DataFrames of the same columns."""
-    frame = inputs[0].frame
-    for each in inputs[1:]:
-        frame = frame.unionByName(each.frame)
-    return replace(inputs[0], frame=frame, joined=any(each.joined for each in inputs))
+    """The rows of several collections of the same columns."""
+    first = inputs[0]
+    rows = " UNION ALL ".join(f"SELECT {listed(first.every)} FROM {each.table}" for each in inputs)
+    return replace(first, table=query(first.every, f"({rows}) AS t"), joined=any(each.joined for each in inputs))
 
 
 def can_raise(tree: Tree) -> bool:
@@ -92,19 +76,17 @@ def raises_for_one_side(condition: Tree) -> bool:
 
 
 def _computed(input: Made, where: Tree | None, columns: Sequence[Named] | None) -> Made:
-    frame = input.frame if where is None else input.frame.where(_in_place(where, input))
-    if columns is not None:
-        kept = [quoted(name) for name in HIDDEN if name in frame.columns]
-        frame = frame.selectExpr(*_selected(columns, input), *kept)
-    return replace(input, frame=frame)
+    condition = "" if where is None else f" WHERE {_in_place(where, input)}"
+    if columns is None:
+        return replace(input, table=query(input.every, input.table, condition))
+    names = tuple(each.name for each in columns)
+    return replace(
+        input, table=query([*_selected(columns, input), *input.hidden], input.table, condition), columns=names
+    )
 
 
 def _selected(columns: Iterable[Named], input: Made) -> list[str]:
-    return [_named(_in_place(each.tree, input), each.name) for each in columns]
-
-
-def _named(text: str, name: str) -> str:
-    return f"{text} AS {quoted(name)}"
+    return [named(_in_place(each.tree, input), each.name) for each in columns]
 
 
 def _in_place(tree: Tree, input: Made) -> str:
@@ -122,17 +104,27 @@ def _aggregated(input: Made, aggregate: Aggregate) -> Made:
     outputs, calls = split_aggregates([each.tree for each in aggregate.columns])
     arguments = [Named(f"argument {k}", call.arguments[0]) for k, call in enumerate(calls) if call.arguments]
     keys = {each.name: f"key {k}" for k, each in enumerate(aggregate.keys)}
-    named = [Named(keys[each.name], each.tree) for each in aggregate.keys]
-    frame = input.frame.selectExpr(*(_selected([*named, *arguments], input) or ["1 AS one"]), *input.windows)
-    results = [_expression(frame, _aggregate(call, f"argument {k}")).alias(f"${k}") for k, call in enumerate(calls)]
-    totals = frame.groupBy(*map(quoted, keys.values()), *input.windows).agg(*results)
+    parts = [*(Named(keys[each.name], each.tree) for each in aggregate.keys), *arguments]
+    table = query([*_selected(parts, input), *input.windows], input.table)
+    results = [named(_aggregate(call, f"argument {k}"), f"${k}") for k, call in enumerate(calls)]
+    groups = [*map(quoted, keys.values())]
+    shown = [*groups, *input.windows, *results]
+    if input.merging:
+        table = numbered_sessions(table, [quoted(each.name) for each in parts], groups)
+        bounds = zip(("min", "max"), WINDOW, strict=True)
+        shown = [*groups, *(named(f"{operation}({quoted(name)})", name) for operation, name in bounds), *results]
+        groups.append(quoted(SESSION))
+    else:
+        groups += input.windows
+    totals = query(shown, table, f" GROUP BY {', '.join(groups)}" if groups else "")
 
     def name(column: Column) -> str:
         return quoted(keys.get(column.name, column.name))
 
-    columns = [_named(quoted(key), name) for name, key in keys.items()]
-    columns += [_named(sql(tree, name), each.name) for each, tree in zip(aggregate.columns, outputs, strict=True)]
-    return replace(input, frame=totals.selectExpr(*columns, *input.windows))
+    columns = [named(quoted(key), name) for name, key in keys.items()]
+    columns += [named(sql(tree, name), each.name) for each, tree in zip(aggregate.columns, outputs, strict=True)]
+    names = (*keys, *(each.name for each in aggregate.columns))
+    return replace(input, table=query([*columns, *input.windows], totals), columns=names, merging=False, timed=False)
 
 
 def _aggregate(call: Call, argument: str) -> str:
@@ -142,12 +134,12 @@ def _aggregate(call: Call, argument: str) -> str:
 
 
 _KINDS: Final = {
-    "inner": "inner",
-    "left": "left",
-    "right": "right",
-    "full": "full",
-    "semi": "left_semi",
-    "anti": "left_anti",
+    "inner": "INNER",
+    "left": "LEFT",
+    "right": "RIGHT",
+    "full": "FULL",
+    "semi": "LEFT SEMI",
+    "anti": "LEFT ANTI",
 }
 
 
@@ -156,40 +148,47 @@ def _joined(left: Made, right: Made, join: Join) -> Made:
     equal = [f"{quoted(f'0 key {k}')} = {quoted(f'1 key {k}')}" for k in range(len(join.keys))]
     after = join.where is not None and join.join == "inner" and can_raise(join.where)
     if left.windowed:
-        equal += [f"{quoted(_of_side(0, name))} = {quoted(_of_side(1, name))}" for name in WINDOW]
+        equal += [f"{_of_side(0, name)} = {_of_side(1, name)}" for name in WINDOW]
+    times = [_of_side(k, TIME) for k in (0, 1)]
+    if join.within is not None:
+        lower, upper = (f"{times[0]} + {bound}L" for bound in join.within)
+        equal.append(f"{times[1]} BETWEEN {lower} AND {upper}")
     if join.where is not None and not after:
-        equal.append(sql(join.where, _name_of_side))
-    frame = sides[0].join(sides[1], _expression(sides[0], " AND ".join(equal)), _KINDS[join.join])
-    if join.where is not None and after:
-        frame = frame.where(_unmoved(sql(join.where, _name_of_side)))
+        equal.append(sql(join.where, _column_of_side))
+    rows = f"{sides[0]} {_KINDS[join.join]} JOIN {sides[1]} ON {' AND '.join(equal)}"
+    where = f" WHERE {_unmoved(sql(join.where, _column_of_side))}" if join.where is not None and after else ""
     columns = []
     for each in join.columns:
-        text = sql(each.tree, _name_of_side)
-        columns.append(_named(_unmoved(text) if can_raise(each.tree) else text, each.name))
+        text = sql(each.tree, _column_of_side)
+        columns.append(named(_unmoved(text) if can_raise(each.tree) else text, each.name))
     if left.windowed:
         sides_of = {"right": (1,), "full": (0, 1)}.get(join.join, (0,))
         for name in WINDOW:
-            columns.append(_named(f"coalesce({', '.join(quoted(_of_side(k, name)) for k in sides_of)})", name))
-    return Made(frame.selectExpr(*columns), joined=True, windowed=left.windowed)
+            columns.append(named(f"coalesce({', '.join(_of_side(k, name) for k in sides_of)})", name))
+    if join.within is not None:  # the later time of both, or that of the only one
+        columns.append(named(times[0] if join.join in ("semi", "anti") else f"greatest({', '.join(times)})", TIME))
+    names = tuple(each.name for each in join.columns)
+    return Made(query(columns, rows, where), names, True, left.windowed, timed=join.within is not None)
 
 
-def _side(number: int, input: Made, keys: Sequence[Tree]) -> Any:
+def _side(number: int, input: Made, keys: Sequence[Tree]) -> str:
     """One side of a join: its columns, and its keys. The names begin with the number of the side."""
     own = [
         mapped(key, lambda each: replace(each, input=0) if isinstance(each, Column) and each.input else None)
         for key in keys
     ]
-    columns = [_named(quoted(name), _of_side(number, name)) for name in input.frame.columns]
-    named = [Named(f"{number} key {k}", key) for k, key in enumerate(own)]
-    return input.frame.selectExpr(*columns, *_selected(named, input))
+    hidden = (name for name in (*WINDOW, TIME) if quoted(name) in input.hidden)
+    columns = [f"{quoted(name)} AS {_of_side(number, name)}" for name in (*input.columns, *hidden)]
+    parts = [Named(f"{number} key {k}", key) for k, key in enumerate(own)]
+    return query([*columns, *_selected(parts, input)], input.table)
 
 
 def _of_side(side: int, name: str) -> str:
-    return f"{side}: {name}"
+    return quoted(f"{side}: {name}")
 
 
-def _name_of_side(column: Column) -> str:
-    return quoted(_of_side(column.input, column.name))
+def _column_of_side(column: Column) -> str:
+    return _of_side(column.input, column.name)
 
 
 def _ranked(input: Made, rank: Rank, schema: Schema) -> Made:
@@ -197,20 +196,20 @@ def _ranked(input: Made, rank: Rank, schema: Schema) -> Made:
     groups = f"PARTITION BY {', '.join(per)} " if per else ""
     order = ", ".join(_term(each, input) for each in _whole_order(rank.order, schema))
     number = "number of the row" if rank.number is None else rank.number
-    frame = input.frame.selectExpr("*", _named(f"CAST(row_number() OVER ({groups}ORDER BY {order}) AS BIGINT)", number))
-    frame = frame.where(f"{quoted(number)} <= {rank.limit}L")
-    return replace(input, frame=frame.drop(TIME, *([number] if rank.number is None else [])))
+    kept = [*map(quoted, input.columns), *input.windows]
+    row_number = named(f"CAST(row_number() OVER ({groups}ORDER BY {order}) AS BIGINT)", number)
+    numbered = query([*kept, row_number], input.table)
+    names = input.columns if rank.number is None else (*input.columns, number)
+    table = query([*map(quoted, names), *input.windows], numbered, f" WHERE {quoted(number)} <= {rank.limit}L")
+    return replace(input, table=table, columns=names, timed=False)
 
 
 def _sorted(input: Made, sort: SortLimit, schema: Schema) -> Made:
-    terms = []
-    for each in _whole_order(sort.order, schema):
-        column = _expression(input.frame, _in_place(each.tree, input))
-        ends = "nulls_first" if each.nulls_first else "nulls_last"
-        terms.append(getattr(column, f"{'desc' if each.descending else 'asc'}_{ends}")())
-    frame = input.frame.orderBy(*terms).drop(TIME)
-    frame = frame.offset(sort.offset) if sort.offset else frame
-    return replace(input, frame=frame if sort.limit is None else frame.limit(sort.limit))
+    terms = ", ".join(_term(each, input) for each in _whole_order(sort.order, schema))
+    rest = f" ORDER BY {terms}" if terms else ""
+    rest += "" if sort.limit is None else f" LIMIT {sort.limit}"
+    rest += f" OFFSET {sort.offset}" if sort.offset else ""
+    return replace(input, table=query(map(quoted, input.columns), input.table, rest), timed=False)
 
 
 def _whole_order(order: Sequence[Order], schema: Schema) -> list[Order]:
@@ -227,9 +226,3 @@ def _whole_order(order: Sequence[Order], schema: Schema) -> list[Order]:
 def _term(order: Order, input: Made) -> str:
     direction = "DESC" if order.descending else "ASC"
     return f"{_in_place(order.tree, input)} {direction} NULLS {'FIRST' if order.nulls_first else 'LAST'}"
-
-
-def _expression(frame: Any, text: str) -> Any:
-    """A Column of the text, of the kind that the DataFrame takes: classic, or of Spark Connect."""
-    kind = "connect." if type(frame).__module__.startswith("pyspark.sql.connect") else ""
-    return import_module(f"pyspark.sql.{kind}functions").expr(text)

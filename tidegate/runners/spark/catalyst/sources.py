@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias
 
+from tidegate.runners.spark.catalyst.event_times import time_of_read
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 from tidegate.sdk.connectors.stored_tables import StoredTable
 from tidegate.sdk.data.columns import Schema
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.portable.model import Create, Node, Pipeline, Read
+from tidegate.sdk.relational.expressions import Tree
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Elements: TypeAlias = Literal["row", "dict"]
 """The kind of elements that can be made of a DataFrame's rows."""
@@ -21,7 +26,8 @@ Elements: TypeAlias = Literal["row", "dict"]
 class NativeInput:
     """A source that Spark reads itself. `elements`: what kind of elements the source has, if they are of a known one.
 
-    `stored`: the data are with Spark or in files, so that nothing has to be sent to it.
+    `stored`: the data are with Spark or in files, so that nothing has to be sent to it. `time`: the column with the
+    elements' timestamps, if they have any.
     """
 
     node: Create | Read
@@ -29,6 +35,7 @@ class NativeInput:
     elements: Elements | None
     table: StoredTable | None = None
     stored: bool = True
+    time: Tree | None = None
 
 
 def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
@@ -42,26 +49,33 @@ def native_input(node: Node, schema: Schema | None) -> NativeInput | str:
             if not _is_unicode(values.load(), schema):
                 return "its strings have lone surrogates, which Spark hasn't"
             return NativeInput(node, schema, None, stored=False)
-        case Read(stamping=None, bounded=True, rate_limit=None, source=payload):
+        case Read(bounded=True, rate_limit=None, source=payload, stamping=stamping):
             source: Any = payload.load()
+            time = None if stamping is None else time_of_read(node, schema)
+            if stamping is not None and time is None:
+                return "only a worker calls the function of its timestamps"
             if hasattr(type(source), "rows_of_dataframe"):
                 known = source.schema_of_dataframe()
                 if known is None:  # a table, which only a session can look up: its rows may have more columns
-                    return NativeInput(node, schema, None)
+                    return NativeInput(node, schema, None, time=time)
                 if known != schema:
                     return "its elements are declared to have other columns"
                 kind: Elements | None = source.rows_of_dataframe
-                return "its elements are no rows" if kind is None else NativeInput(node, schema, kind)
+                if kind == "dict" and time is not None:
+                    return "its elements have no attributes"
+                return "its elements are no rows" if kind is None else NativeInput(node, schema, kind, time=time)
             if hasattr(type(source), "stored_table"):
                 table: StoredTable | str = source.stored_table()
                 if isinstance(table, str):
                     return table
                 if table.schema != schema:
                     return "its elements are declared to have other columns"
-                return NativeInput(node, schema, table.elements, table)
+                if table.elements == "dict" and time is not None:
+                    return "its elements have no attributes"
+                return NativeInput(node, schema, table.elements, table, time=time)
             return f"only a worker reads {node.name}"
         case Read():
-            return "its elements get timestamps, or are read at a limited rate"
+            return "its elements are read at a limited rate"
     return "it is no source"
 
 
@@ -81,7 +95,8 @@ class NativeRows(Source[Any]):
     """The rows of a collection that Spark computes, as a source of the steps that read them.
 
     `region` has the nodes that compute it; None in workers. `grouped`: the rows are results of a grouping, whose
-    timestamps and panes they have. `windowed`: the two columns after those of `names` are the bounds of its windows.
+    timestamps and panes they have. `windowed`: the two columns after those of `names` are the bounds of its windows;
+    `timed`: the column after them is the row's timestamp.
     """
 
     collection: str
@@ -91,6 +106,7 @@ class NativeRows(Source[Any]):
     grouped: bool
     region: Pipeline | None
     windowed: bool = False
+    timed: bool = False
 
     @property
     def name(self) -> str:
@@ -140,7 +156,8 @@ def values_of(column: Any, type: str) -> list[Any]:
 
     match type:
         case "timestamp":
-            column = column.cast(pa.timestamp("us", "UTC"))
+            micros = column.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            return [each if each is None else _EPOCH + timedelta(microseconds=each) for each in micros]
         case "bigint" | "double" if column.null_count == 0:
             numbers: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
             return numbers

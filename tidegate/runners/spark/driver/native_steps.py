@@ -34,8 +34,10 @@ class NativeSteps:
         rows = {id: source for id, source in sources.items() if isinstance(source, NativeRows)}
         if not rows:
             return NativeSteps(rows)
-        for session in (spark, *(found for each in rows.values() for found in each.sessions)):
-            require_settings(session, ", ".join(repr(each.collection) for each in rows.values()))
+        steps = ", ".join(repr(each.collection) for each in rows.values())
+        sessions = [spark, *(found for each in rows.values() for found in each.sessions)]
+        for session in {id(each): each for each in sessions}.values():
+            require_settings(session, steps)
         return NativeSteps(rows, NativeFrames(spark, regions_of(rows), [each.collection for each in rows.values()]))
 
     def frame(self, step: int) -> Any:

@@ -36,7 +36,8 @@ class DataFrameSource(Protocol):
     """A source that is a DataFrame. `session` is the session it belongs to, which must run the pipeline; None: any.
 
     If it has an attribute `grouped` that is true, its rows are results of a grouping: in the global window, or, with
-    an attribute `windowed` that is true, in windows whose bounds are the last two columns.
+    an attribute `windowed` that is true, in windows whose bounds are the last two columns. With an attribute `timed`
+    that is true, the last column is the rows' timestamp.
     """
 
     @property
@@ -149,6 +150,8 @@ def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]
     blocks: Iterator[Block]
     if getattr(source, "windowed", False):
         blocks = chain.from_iterable(_windowed_blocks(source, batch, loads) for batch in batches)
+    elif getattr(source, "timed", False):
+        blocks = chain.from_iterable(_timed_blocks(source, batch, loads) for batch in batches)
     else:
         elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
         blocks = map(_grouped_block if getattr(source, "grouped", False) else Block, elements)
@@ -176,6 +179,15 @@ def _windowed_blocks(source: DataFrameSource, batch: Any, loads: Callable[[Any],
         until = at + len(elements)
         yield Block(elements, [end - 1 for end in ends[at:until]], Each(windows[at:until]), ONLY_PANE)
         at = until
+
+
+def _timed_blocks(source: DataFrameSource, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Block]:
+    """Blocks of elements with timestamps of their own, in the global window."""
+    columns = batch.num_columns - 1
+    times, at = batch.column(columns).to_numpy().tolist(), 0
+    for elements in source.elements_of(batch.select(range(columns)), loads):
+        yield Block(elements, times[at : at + len(elements)])
+        at += len(elements)
 
 
 class _BatchSource(Source[Any]):
