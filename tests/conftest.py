@@ -74,6 +74,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--streaming-pipelines", type=int, default=30, help="how many random pipelines to compare as streams"
     )
+    group.addoption("--streaming-loops", type=int, default=5, help="how many random loops to run on several workers")
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")

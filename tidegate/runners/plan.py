@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.model import (
     FLAT_FORMS,
     AssignWindows,
@@ -20,6 +21,7 @@ from tidegate.sdk.portable.model import (
     Create,
     GroupByKey,
     Iterate,
+    Lookup,
     Node,
     ParDo,
     Pipeline,
@@ -27,6 +29,7 @@ from tidegate.sdk.portable.model import (
     TestStream,
     Write,
 )
+from tidegate.sdk.user_code.user_fn import UserFn
 
 Routing: TypeAlias = Literal["forward", "hash", "broadcast", "rebalance", "gather"]
 Mode: TypeAlias = Literal["pipelined", "blocking"]
@@ -36,10 +39,11 @@ Path: TypeAlias = Literal["table", "window_major", "sessions", "live_sessions", 
 """How a grouping is executed: by one table that fires at the end of input; tables by window that the watermark fires;
 sessions that fire at the end of input; sessions that the watermark fires; or trigger state machines."""
 
-Turn: TypeAlias = Literal["start", "back", "last", "all"]
+Turn: TypeAlias = Literal["start", "back", "last", "all", "solution"]
 """Which rounds concern an edge into the body of a loop that all tasks run: round 1 reads it ("start"), or each round
 reads what the one before has written ("back"). Out of the body: what the last round has written is read ("last"), or
-what all of them have ("all")."""
+what all of them have ("all"). The part of a solution that a task keeps ("solution") begins with the elements of an edge
+into the body, and is read through an edge out of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,23 @@ class Edge:
     def pipelined(self) -> bool:
         """Whether elements cross an exchange while the source step is running."""
         return self.exchange is not None and self.exchange.mode == "pipelined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolutionUpdate(Lookup):
+    """Merges pairs into the solution of a loop, one pair for each key and window, and emits those whose values have
+    changed, with the new values. Lookups see the new values in the next round.
+
+    `inputs` are those of a Lookup. `merge` and `changed` are those of the loop, whose label is `loop`. It is the last
+    step of a body that all tasks run; a portable pipeline has none.
+    """
+
+    loop: str
+    merge: UserFn | None
+    changed: UserFn | None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +295,16 @@ def side_id(label: str, number: int | str) -> str:
 def left_as(collection: str) -> str:
     """The collection under which the step of a loop that all tasks run reads what the rounds leave as a result."""
     return f"{collection}~left"
+
+
+def changes_of(loop: Iterate) -> str:
+    """The pairs of a loop's solution that a round has changed, if all tasks run the loop."""
+    return f"{loop.label}~changes"
+
+
+def left_for(loop: Iterate, variable: LoopVariable) -> str:
+    """The collection of which a round leaves the elements of a variable that all tasks run."""
+    return changes_of(loop) if variable.form == "changes" else variable.after
 
 
 def step_in_round(step: Step, number: int) -> Step:

@@ -105,8 +105,16 @@ def test_explain_says_which_regions_all_tasks_run_again() -> None:
     assert "· all tasks run its rounds: its input is bounded and stored" in text
     assert text[text.index("Loop loop") :].splitlines()[0] == "Loop loop: at most 5 rounds, in all tasks, region 2"
     text = explain(plan(components(), Traits(parallel=True, blocking=True, parallel_loops=True)))
-    assert "· one task runs all rounds: the solution is a table in its memory" in text
-    assert "hash exchange" not in text[text.index("Loop loop") :]
+    assert "· all tasks run its rounds: its input is bounded and stored" in text
+    assert "· loop:workset~before stays where it is: each round leaves it partitioned by key" in text
+    assert text[text.index("Loop loop") :].splitlines() == [
+        "Loop loop: at most 10,000 rounds, in all tasks, region 2",
+        "  runs once, before round 1: loop/OneValue(start)",
+        "  updated by each round, a table in parts, one in each task: loop/OneValue(start)",
+        "  changed by each round: workset",
+        "  over when this is empty: workset",
+        "  Each round: 1 exchange between processes",
+    ]
 
 
 def test_all_tasks_run_a_loop_whose_result_is_read_together_with_its_input() -> None:

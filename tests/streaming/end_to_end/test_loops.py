@@ -123,6 +123,55 @@ def test_only_the_round_in_which_a_worker_dies_runs_again(tmp_path: Path) -> Non
     assert [metrics.by_round("Iterate/plus one")[number].counter("elements_out") for number in range(1, 7)] == [8] * 6
 
 
+@pytest.mark.parametrize("where", ["update", "later region"])
+def test_a_loop_with_a_solution_begins_again_with_the_round_in_which_a_worker_dies(tmp_path: Path, where: str) -> None:
+    died, calls = tmp_path / "died", tmp_path / "calls"
+
+    def die(number: int, key: int) -> None:
+        if number == 3 and key == 6 and not died.exists():
+            died.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def less(key: int, both: tuple[int, int | None], number: int = tg.DoFn.RoundParam) -> tuple[int, int]:
+        with calls.open("a") as file:
+            file.write(f"{number}\n")
+        if where == "update":
+            die(number, key)
+        assert both[1] is not None
+        return key, both[1] - 1
+
+    def seen(key: int, both: Any, number: int = tg.DoFn.RoundParam) -> str:
+        if where != "update":
+            die(number, key)
+        return f"{number}: {key} was {both[1]} of {both[0]}"
+
+    def step(known: tg.Solution[int, int], work: Any) -> Any:
+        new = work | "known" >> known.lookup() | "less" >> tg.MapTuple(less).with_output_types(tuple[int, int])
+        count = tg.AsSingleton(new | tg.combiners.Count.Globally())  # a side input, so what reads it is a later region
+        counted = keys | tg.Map(lambda key, count: (key, count), count).with_output_types(tuple[int, int])
+        return tg.Round(new, out={"seen": counted | "again" >> known.lookup() | "seen" >> tg.MapTuple(seen)})
+
+    p = tg.Pipeline("streaming", {"workers": 2})
+    keys = p | "keys" >> tg.Create(range(8))
+    start = p | tg.Create([(key, 10) for key in range(8)]).with_output_types(tuple[int, int])
+    loop = (start, start) | tg.IterateDelta(step, rounds=5)
+    _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(str(tmp_path / "result"))
+    _ = loop.out["seen"] | "write seen" >> tg.io.WriteToText(str(tmp_path / "seen"))
+    result = p.run()
+    result.wait_until_finish()
+    assert died.exists()
+    assert sorted(lines_of(tmp_path / "result")) == [f"({key}, 5)" for key in range(8)]
+    rounds = range(1, 6)
+    assert sorted(lines_of(tmp_path / "seen")) == sorted(
+        f"{number}: {key} was {11 - number} of 8" for key in range(8) for number in rounds
+    )
+    numbers = calls.read_text().splitlines()
+    assert [numbers.count(str(number)) for number in (1, 2, 4, 5)] == [8] * 4
+    if where != "update":
+        assert numbers.count("3") == 8  # the region that updates the solution was done
+    assert result.metrics().counter("fed_back") == 40
+
+
 def test_rounds_leave_neither_files_nor_memory_behind(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     rounds = pytestconfig.getoption("--rounds")
     seen, temp = tmp_path / "seen", tmp_path / "temp"

@@ -14,7 +14,7 @@ from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
-from tidegate.runners.plan import Phase, Plan, Step
+from tidegate.runners.plan import Phase, Plan, SolutionUpdate, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
@@ -77,6 +77,10 @@ def build(
 
         fed_back = {edge.collection for edge in plan.inputs(step.id) if plan.feeds_back(edge)}
         return FeedbackHead(step.tail, fed_back, context)
+    if isinstance(step.tail, SolutionUpdate):
+        from tidegate.runners.engine.iteration.update import UpdateOperator
+
+        return UpdateOperator(step.tail, context)
     if isinstance(step.tail, Lookup):
         from tidegate.runners.engine.iteration.lookup import LookupOperator
 

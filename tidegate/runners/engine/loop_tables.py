@@ -31,7 +31,9 @@ class KeptTables:
 @dataclass(frozen=True, slots=True)
 class LoopTables:
     """What is kept for the steps of a body, by label; and the solutions that they look up, by collection, each with the
-    value of every key by window."""
+    value of every key by window. `parts` has, instead, the task's parts of the solutions that all tasks keep together:
+    an `iteration.kept_solution.KeptSolution` each."""
 
     kept: Mapping[str, KeptTables] = field(default_factory=dict)
     solutions: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = field(default_factory=dict)
+    parts: Mapping[str, object] = field(default_factory=dict)

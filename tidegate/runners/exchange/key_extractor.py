@@ -28,7 +28,7 @@ class KeyExtractor:
         step = plan.steps[edge.target]
         self.label, self.where = step.label, step.head.where
         self._elements_are_keys = (
-            isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
+            isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase == "whole"
         )
 
     def keys(self, block: Block) -> Sequence[Any]:

@@ -24,20 +24,22 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
     return _planned(pipeline, traits, frozenset())
 
 
-def _planned(pipeline: Pipeline, traits: Traits, results: frozenset[str]) -> Plan:
+def _planned(
+    pipeline: Pipeline, traits: Traits, results: frozenset[str], partitioned: frozenset[str] = frozenset()
+) -> Plan:
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
     live = flattened(live)
     fed_back = frozenset(node.after for node in live.nodes if isinstance(node, Feedback))
     live, relations = _lowered(unrolled(live), results | fed_back)
     live = with_inputs_of_steps(live)
-    made = cut(live, traits, dropped, results)
+    made = cut(live, traits, dropped, results, partitioned)
     made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
     if not (traits.parallel_loops and made.loops):
         return made
     if not traits.blocking and lacks_stored_input(made):
-        return _planned(pipeline, replace(traits, blocking=True), results)
+        return _planned(pipeline, replace(traits, blocking=True), results, partitioned)
     of_bodies = replace(traits, blocking=False, parallel_loops=False)
-    return with_parallel_loops(made, lambda body, read: _planned(body, of_bodies, read))
+    return with_parallel_loops(made, lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned))
 
 
 def _relations(pipeline: Pipeline) -> Iterator[Decision]:

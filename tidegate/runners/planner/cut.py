@@ -43,6 +43,7 @@ from tidegate.sdk.portable.model import (
     Flatten,
     GroupByKey,
     Iterate,
+    Lookup,
     Node,
     ParDo,
     Pipeline,
@@ -76,6 +77,8 @@ class _Cut:
     traits: Traits
     read_apart: frozenset[str]
     """The collections that are read as side inputs, or outside the pipeline."""
+    partitioned: frozenset[str] = frozenset()
+    """The collections of sources that are partitioned by key."""
     steps: list[Step] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -87,16 +90,21 @@ class _Cut:
 
 
 def cut(
-    pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = (), results: frozenset[str] = frozenset()
+    pipeline: Pipeline,
+    traits: Traits,
+    dropped: tuple[Node, ...] = (),
+    results: frozenset[str] = frozenset(),
+    partitioned: frozenset[str] = frozenset(),
 ) -> Plan:
     """Plan a pipeline: fuse chains, lift combines, insert exchanges, and divide the steps into stages and regions.
 
-    The collections `results` are read by something that is no part of the pipeline.
+    The collections `results` are read by something that is no part of the pipeline. `partitioned` are those of sources
+    that are partitioned by key.
     """
     side_read = frozenset(ref.collection for node in pipeline.nodes for ref in side_inputs(node))
     heads = [node for node in pipeline.nodes if isinstance(node, Feedback)]
     fed_back = frozenset(part for head in heads for part in emitted_as(pipeline, head.after))
-    state = _Cut(pipeline, traits, side_read | results | fed_back)
+    state = _Cut(pipeline, traits, side_read | results | fed_back, partitioned)
     for node in dropped:
         state.decide(node, "dropped", "nothing reads its result")
     fused: set[str] = set()
@@ -207,8 +215,9 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
     if isinstance(tail, CombinePerKey) and _lift(state, tail):
         _place_lifted(state, chain, tail, path)
         return
-    exchange = _exchange(state, head)
-    _add(state, Step(len(state.steps), chain, 0, phase, path, ordered), _inputs(state, head), exchange)
+    exchange, inputs = _exchange(state, head), _inputs(state, head)
+    stay = frozenset[str]() if exchange is None else _staying(state, head, inputs)
+    _add(state, Step(len(state.steps), chain, 0, phase, path, ordered), inputs, exchange, stay)
 
 
 def _lift(state: _Cut, node: CombinePerKey) -> bool:
@@ -221,7 +230,7 @@ def _lift(state: _Cut, node: CombinePerKey) -> bool:
 def _lifts(state: _Cut, node: CombinePerKey) -> tuple[bool, tuple[str, str] | None]:
     """Whether parts are combined before the exchange; and the decision with its reason, if there was a choice."""
     source = state.pipeline.collection(node.inputs[0])
-    if node.key == "first" and rules.partitioned_by_key(state.pipeline, node.inputs[0]) is not None:
+    if node.key == "first" and _partitioned_by(state, node.inputs[0]) is not None:
         return False, None
     if not state.traits.parallel:
         return False, ("combined once", "one process: there is no exchange to save")
@@ -249,9 +258,14 @@ def _inputs(state: _Cut, node: Node) -> list[tuple[str, int]]:
         else:
             found.append((collection, state.made_by[collection]))
 
-    for used in node.inputs:
+    is_kept = isinstance(node, Lookup) and state.traits.parallel  # each task has its part of the solution
+    for used in node.inputs[:1] if is_kept else node.inputs:
         walk(used)
     return found
+
+
+def _partitioned_by(state: _Cut, collection: str) -> str | None:
+    return rules.partitioned_by_key(state.pipeline, collection, state.partitioned)
 
 
 def _exchange(state: _Cut, node: Node) -> Exchange | None:
@@ -269,15 +283,29 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
                 _mode(state, node),
                 counted(shards, "shard was asked for", "shards were asked for"),
             )
+        case Lookup() if not state.traits.parallel:
+            return None
         case _ if not rules.needs_key(node):
             return None
     if isinstance(node, CombinePerKey) and node.key == "none":
         return Exchange("gather", _mode(state, node), "one result over all elements")
-    before = rules.partitioned_by_key(state.pipeline, node.inputs[0])
+    before = _partitioned_by(state, node.inputs[0])
     if before is not None and not (isinstance(node, CombinePerKey) and node.key == "element"):
         state.decide(node, "no exchange", f"{before!r} has partitioned its input by the same key")
         return None
     return Exchange("hash", _mode(state, node), "equal keys meet")
+
+
+def _staying(state: _Cut, node: Node, inputs: list[tuple[str, int]]) -> frozenset[str]:
+    """Of a keyed node's inputs those that need no exchange although others do, since their sources are partitioned."""
+    if not state.partitioned or not rules.needs_key(node) or (isinstance(node, CombinePerKey) and node.key != "first"):
+        return frozenset()
+    stay = frozenset(collection for collection, _ in inputs if _partitioned_by(state, collection) is not None)
+    stages = {state.steps[source].stage for collection, source in inputs if collection in stay}
+    others = {state.steps[source].stage for collection, source in inputs if collection not in stay}
+    if any(_reaches(state, a, b) for a in stages for b in (*others, *(stages - {a}))):
+        return frozenset()
+    return stay
 
 
 def _mode(state: _Cut, node: Node) -> Mode:
@@ -285,21 +313,28 @@ def _mode(state: _Cut, node: Node) -> Mode:
     return "blocking" if state.traits.blocking and bounded and not state.traits.streaming else "pipelined"
 
 
-def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Exchange | None) -> None:
+def _add(
+    state: _Cut,
+    step: Step,
+    inputs: list[tuple[str, int]],
+    exchange: Exchange | None,
+    stay: frozenset[str] = frozenset(),
+) -> None:
+    """Add a step with its edges. The inputs `stay` don't cross the exchange."""
     sides = [
         (part, source, number, node.label)
         for node in step.nodes
         for number, ref in enumerate(side_inputs(node))
         for part, source in _inputs_of_collection(state, ref.collection)
     ]
-    sources = {state.steps[source].stage for _, source in inputs}
-    if (
-        exchange is None
-        and state.traits.parallel
-        and _wait(state, sources, {state.steps[s].stage for _, s, _, _ in sides})
-    ):
+    side_stages = {state.steps[source].stage for _, source, _, _ in sides}
+    staying = {state.steps[source].stage for collection, source in inputs if collection in stay}
+    if _wait(state, staying, side_stages):
+        stay, staying = frozenset(), set()
+    sources = staying or {state.steps[source].stage for _, source in inputs}
+    if exchange is None and state.traits.parallel and _wait(state, sources, side_stages):
         exchange = Exchange("forward", _mode(state, step.head), "one input depends on the stage of another")
-    if isinstance(step.head, (Create, Read, TestStream)) or exchange is not None:
+    if isinstance(step.head, (Create, Read, TestStream)) or (exchange is not None and not stay):
         state.stages += 1
         stage = state.stages - 1
     elif len(sources) == 1:
@@ -308,7 +343,7 @@ def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Excha
         stage = _join(state, sources)
     state.steps.append(replace(step, stage=stage))
     for collection, source in inputs:
-        state.edges.append(Edge(collection, source, step.id, exchange))
+        state.edges.append(Edge(collection, source, step.id, None if collection in stay else exchange))
     for collection, source, number, label in sides:
         broadcast = Exchange(
             "broadcast", "blocking" if state.pipeline.collection(collection).bounded else "pipelined", "a side input"

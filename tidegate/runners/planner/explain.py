@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.runners.plan import RELATION, Edge, Loop, Plan, Step
+from tidegate.runners.plan import RELATION, Edge, Loop, Plan, SolutionUpdate, Step
 from tidegate.sdk.drawing.graph import (
     Box,
     Graph,
@@ -76,7 +76,7 @@ def _loop_lines(loop: Loop, plan: Plan) -> Iterator[str]:
     for title, labels in (
         ("runs once, before round 1", [label for label in within if label != node.label]),
         ("kept for all rounds", [id for id in node.inputs if id not in starts]),
-        ("updated by each round, a table in memory", solutions),
+        (f"updated by each round, a table {'in parts, one in each task' if loop.regions else 'in memory'}", solutions),
         ("changed by each round", changed),
         ("over when this is empty", [variable.name for variable in node.variables if variable.drives]),
         ("another round while none of these is empty", list(node.again)),
@@ -219,6 +219,7 @@ def _edge_line(plan: Plan, edge: Edge, *, local: bool) -> str:
         "back": "in other rounds what the one before has left ",
         "last": "what the last round has left ",
         "all": "what all rounds have left ",
+        "solution": "the solution ",
     }.get(edge.turn or "", "")
     how = f"{exchange.routing} exchange, {exchange.mode} ({exchange.reason})"
     return f"╪ from {source}{output}: {what}{': ' if what else ''}{when and f'{when}by '}{how}"
@@ -241,6 +242,8 @@ def _heading(step: Step) -> str:
             return "loop"
         case Feedback():
             return "take the input and what is fed back"
+        case SolutionUpdate():
+            return "update the solution"
         case Lookup():
             return "look up in the solution"
         case ParDo() as node if node.stateful:

@@ -11,6 +11,7 @@ from tidegate.sdk.portable.model import (
     CombinePerKey,
     Flatten,
     GroupByKey,
+    Lookup,
     Node,
     ParDo,
     Pipeline,
@@ -70,7 +71,7 @@ def needs_key(node: Node) -> bool:
     match node:
         case GroupByKey():
             return True
-        case CombinePerKey():
+        case CombinePerKey() | Lookup():
             return True
         case ParDo():
             return node.stateful
@@ -142,22 +143,25 @@ def order_shows(node: Node, windowing: WindowingStrategy) -> bool:
             return False
 
 
-def partitioned_by_key(pipeline: Pipeline, collection: str) -> str | None:
+def partitioned_by_key(pipeline: Pipeline, collection: str, partitioned: frozenset[str] = frozenset()) -> str | None:
     """The label of the grouping by whose keys `collection` is still partitioned; None if there is none.
 
     Steps that preserve keys (such as `MapValues` and filters) preserve the partitioning. The result of a Flatten is
-    partitioned if all its inputs are, since every grouping partitions by the same hash.
+    partitioned if all its inputs are, since every grouping partitions by the same hash. The collections `partitioned`
+    are partitioned by key when they are read, and then the steps count that tag pairs for a CoGroupByKey.
     """
 
     def walk(id: str) -> str | None:
+        if id in partitioned:
+            return id
         node = pipeline.producer(id)
         match node:
-            case GroupByKey():
-                return node.label
-            case CombinePerKey(key="first"):
+            case GroupByKey() | CombinePerKey(key="first") | Lookup():
                 return node.label
             case ParDo(keeps_key=True) | AssignWindows():
                 return walk(node.inputs[0]) if id == node.output() else None
+            case ParDo() if partitioned and _tags_pairs(pipeline, node):
+                return walk(node.inputs[0])
             case Flatten():
                 found = [walk(part) for part in node.inputs]
                 return found[0] if found and all(found) else None
@@ -165,3 +169,15 @@ def partitioned_by_key(pipeline: Pipeline, collection: str) -> str | None:
                 return None
 
     return walk(collection)
+
+
+def _tags_pairs(pipeline: Pipeline, node: ParDo) -> bool:
+    """Whether a step only tells a CoGroupByKey from which of its collections a pair is."""
+    return all(
+        isinstance(reader, Flatten)
+        and all(
+            isinstance(group, CombinePerKey) and group.cogroups and group.composite == node.composite
+            for group in pipeline.consumers(reader.output())
+        )
+        for reader in pipeline.consumers(node.output())
+    ) and any(pipeline.consumers(node.output()))

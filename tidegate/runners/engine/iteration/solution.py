@@ -25,8 +25,8 @@ from tidegate.sdk.windowing.window import window_end, window_order
 _NOTHING: Final = object()
 
 
-class Solution:
-    """Tables of values, `[window][key]`, in memory.
+class Merging:
+    """How pairs are merged into the values of a solution.
 
     `merge` makes one value of a list of two, the old one first; without it, a new value takes the place of the old.
     Plain numbers and texts are merged by `min` and `max` without a call for each. `changed` says whether a value
@@ -36,15 +36,51 @@ class Solution:
 
     def __init__(
         self,
+        merge: Callable[[list[Any]], Any] | None,
+        changed: Callable[[Any, Any], Any] | None,
+        attributed: Callable[[BaseException, Any], BaseException] | None,
+    ) -> None:
+        self._merge = merge
+        self._changed = differ if changed is None else changed
+        self._attributed = attributed
+        self._changes = None if changed is not None else _CHANGES.get(merge)
+
+    def into(self, new: dict[Any, Any], table: dict[Any, Any], block: Block) -> Pairs:
+        """Merge pairs with the values of a table, and put the values that are not the same objects into `new`, which
+        may be the table; return the pairs whose values have changed, with the new values."""
+        plain = None if self._changes is None else _merged_plain(self._changes, table, block.values)
+        if plain is not None:
+            new.update(plain)
+            return plain
+        merge, changed, get = self._merge, self._changed, table.get
+        keys: list[Any] = []
+        values: list[Any] = []
+        key = None
+        try:
+            for key, value in block.values:
+                old = get(key, _NOTHING)
+                merged = value if merge is None or old is _NOTHING else merge([_own(old), value])
+                if old is _NOTHING or changed(old, merged):
+                    keys.append(key)
+                    values.append(merged)
+                if merged is not old:
+                    new[key] = merged
+        except Exception as error:
+            rethrow(error if self._attributed is None else self._attributed(error, key))
+        return Pairs(keys, values)
+
+
+class Solution:
+    """Tables of values, `[window][key]`, in memory. The arguments are those of `Merging`."""
+
+    def __init__(
+        self,
         merge: Callable[[list[Any]], Any] | None = None,
         changed: Callable[[Any, Any], Any] | None = None,
         attributed: Callable[[BaseException, Any], BaseException] | None = None,
     ) -> None:
         self.tables: dict[Any, dict[Any, Any]] = {}
-        self._merge = merge
-        self._changed = differ if changed is None else changed
-        self._attributed = attributed
-        self._changes = None if changed is not None else _CHANGES.get(merge)
+        self._merging = Merging(merge, changed, attributed)
 
     @property
     def elements(self) -> int:
@@ -60,36 +96,13 @@ class Solution:
     def update(self, block: Block) -> Iterator[Block]:
         """Merge pairs into the solution; return those whose values have changed, with their new values."""
         for window, part in by_window(block):
-            changed = self._update(self.tables.setdefault(window, {}), part)
+            table = self.tables.setdefault(window, {})
+            changed = self._merging.into(table, table, part)
             if len(changed):
-                yield Block(changed, window_end(window) - 1, Same((window,)), ONLY_PANE)
-
-    def _update(self, table: dict[Any, Any], block: Block) -> Pairs:
-        plain = None if self._changes is None else _update_plain(self._changes, table, block.values)
-        if plain is not None:
-            return plain
-        merge, changed, get = self._merge, self._changed, table.get
-        keys: list[Any] = []
-        values: list[Any] = []
-        key = None
-        try:
-            for key, value in block.values:
-                old = get(key, _NOTHING)
-                new = value if merge is None or old is _NOTHING else merge([_own(old), value])
-                if old is _NOTHING or changed(old, new):
-                    keys.append(key)
-                    values.append(new)
-                table[key] = new
-        except Exception as error:
-            rethrow(error if self._attributed is None else self._attributed(error, key))
-        return Pairs(keys, values)
+                yield in_window(changed, window)
 
     def __iter__(self) -> Iterator[Block]:
-        for window in sorted(self.tables, key=window_order):
-            keys, values = iter(self.tables[window]), iter(self.tables[window].values())
-            while some := list(islice(keys, BLOCK_SIZE)):
-                pairs = Pairs(some, list(islice(values, BLOCK_SIZE)))
-                yield Block(pairs, window_end(window) - 1, Same((window,)), ONLY_PANE)
+        return blocks_of(self.tables)
 
     def clear(self) -> None:
         """Drop all values."""
@@ -102,6 +115,19 @@ class Solution:
     def restore(self, blocks: list[tuple[Any, ...]]) -> None:
         """Add what `snapshot` returned."""
         self.fill(Block(*columns) for columns in blocks)
+
+
+def blocks_of(tables: Mapping[Any, Mapping[Any, Any]]) -> Iterator[Block]:
+    """The pairs of all tables, in the order of their windows."""
+    for window in sorted(tables, key=window_order):
+        keys, values = iter(tables[window]), iter(tables[window].values())
+        while some := list(islice(keys, BLOCK_SIZE)):
+            yield in_window(Pairs(some, list(islice(values, BLOCK_SIZE))), window)
+
+
+def in_window(pairs: Pairs, window: Any) -> Block:
+    """Pairs of a solution as a block: their timestamps are the end of their window."""
+    return Block(pairs, window_end(window) - 1, Same((window,)), ONLY_PANE)
 
 
 Olds: TypeAlias = Sequence[Any]
@@ -123,11 +149,11 @@ _ORDERED: Final = frozenset((bool, int, float, str, bytes))
 """Types whose values differ if one is less than the other."""
 
 
-def _update_plain(
+def _merged_plain(
     changes: Callable[[Sequence[Any], Olds], list[Any]], table: dict[Any, Any], values: Sequence[Any]
 ) -> Pairs | None:
-    """Merge pairs into a table; return those that have changed it. None, and nothing is done, if one of the values is
-    not of one of the ordered types, or can't be compared with the one before."""
+    """The pairs that change a table. None if one of the values is not of one of the ordered types, or can't be compared
+    with the one before."""
     pairs = as_pairs(values)
     if pairs is None:
         return None
@@ -139,9 +165,7 @@ def _update_plain(
         changed = changes(news, olds)
     except TypeError:
         return None
-    found = Pairs(list(compress(keys, changed)), list(compress(news, changed)))
-    table.update(found)
-    return found
+    return Pairs(list(compress(keys, changed)), list(compress(news, changed)))
 
 
 _UNCHANGING: Final = frozenset((bool, int, float, complex, str, bytes, frozenset, type(None)))

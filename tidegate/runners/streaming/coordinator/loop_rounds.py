@@ -19,7 +19,7 @@ from tidegate.runners.engine.iteration.decision import (
     Decision,
     decide,
 )
-from tidegate.runners.plan import Loop, Plan
+from tidegate.runners.plan import Loop, Plan, left_for
 from tidegate.runners.streaming.protocol.worker_messages import TaskEnded
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
 from tidegate.sdk.time import SECOND
@@ -62,8 +62,9 @@ class LoopRounds:
         emitted = {result: sum(counts[part] for part in parts) for result, parts in loop.results.items()}
         self._done[label] += 1
         number = self._done[label]
-        changing = (variable for variable in node.variables if variable.after != variable.before)
-        fed_back = sum(emitted.get(variable.after, 0) for variable in changing)
+        left = {each.before: emitted.get(left_for(node, each), 0) for each in node.variables if each.form != "solution"}
+        emitted |= left
+        fed_back = sum(left.get(each.before, 0) for each in node.variables if each.after != each.before)
         cells = MetricCells()
         cells.count(MetricKey(label, ENGINE, FED_BACK), fed_back)
         self.metrics.merge(cells)

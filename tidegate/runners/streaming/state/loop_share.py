@@ -7,24 +7,28 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
+from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.engine.iteration.rounds import group_once
 from tidegate.runners.engine.life_cycle import OncePerLoop
 from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.plan import Step
+from tidegate.runners.plan import SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
+from tidegate.runners.streaming.state.loop_solution import LoopSolution
 from tidegate.sdk.data.block import Block
 
 
 @dataclass(frozen=True, slots=True)
 class LoopShare:
     """One task's share of a loop: the functions that are set up, and the tables and blocks of what is the same in all
-    rounds. `regions` is how many regions the loop has: the tasks of each keep their share while the others run."""
+    rounds. `regions` is how many regions the loop has: the tasks of each keep their share while the others run.
+    `solution` is the worker's part of the loop's solution, which all of its tasks share."""
 
     regions: int = 1
+    solution: LoopSolution | None = None
     life: OncePerLoop = field(default_factory=OncePerLoop)
     _kept: dict[str, KeptTables | None] = field(default_factory=dict)
     """The tables by step; None for those that exceed the memory budget."""
@@ -41,8 +45,13 @@ class LoopShare:
                     context, memory_budget=max(1, context.memory_budget // (4 * len(keeping) * self.regions))
                 )
                 self._kept[step.label] = group_once(step, inputs, share)
-        tables = LoopTables({label: tables for label, tables in self._kept.items() if tables is not None})
-        return replace(context, life=self.life, tables=tables)
+        parts: dict[str, KeptSolution] = {}
+        if (solution := self.solution) is not None:
+            parts[solution.collection] = solution.part
+            if any(isinstance(step.tail, SolutionUpdate) for step in job.plan.stage_steps(task.stage)):
+                solution.begin_update()
+        kept = {label: tables for label, tables in self._kept.items() if tables is not None}
+        return replace(context, life=self.life, tables=LoopTables(kept, parts=parts))
 
     def keeps(self, step: Step, collection: str) -> bool:
         """Whether a step has the elements of a collection in its tables."""

@@ -58,13 +58,15 @@ class Task:
         watermark_alignment: WatermarkAlignment | None = None,
         rounds: Mapping[str, int] | None = None,
         share: LoopShare | None = None,
+        left: Callable[[ChannelId], Iterator[Block]] | None = None,
     ) -> None:
         self.id = id
         self.ended = False
         if share is not None:
             context = share.context_of_round(job, id, services.directory(), context)
+        times = TimeAccounting(last=services.seconds())
         self._env = env = TaskEnvironment(
-            job, id, attempt, services, context, TimeAccounting(last=services.seconds()), scripted, rounds or {}, share
+            job, id, attempt, services, context, times, scripted, rounds or {}, share, left
         )
         self.inputs = TaskInputs(env, inputs)
         self.outputs = TaskOutputs(env, outputs)

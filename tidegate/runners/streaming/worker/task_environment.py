@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tidegate.runners.engine.iteration.decision import ROUNDS_KEPT
@@ -10,17 +10,19 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.state.loop_share import LoopShare
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells, in_round
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
     """`scripted`: the job has a test stream, whose events alone advance processing time. `rounds`: how many rounds of
-    each loop are done, by its label. `share`: what outlives the rounds, if the task is in the body of a loop."""
+    each loop are done, by its label. `share`: what outlives the rounds, if the task is in the body of a loop. `left`:
+    what a loop has left of its solution in the part that a channel comes from."""
 
     job: Job
     task: TaskId
@@ -31,6 +33,7 @@ class TaskEnvironment:
     scripted: bool
     rounds: Mapping[str, int] = field(default_factory=dict)
     share: LoopShare | None = None
+    left: Callable[[ChannelId], Iterator[Block]] | None = None
 
     @property
     def plan(self) -> Plan:
@@ -85,6 +88,8 @@ class TaskEnvironment:
             case "last":
                 assert source is not None
                 return (self.rounds[source.node.label],)
+            case "solution":  # its parts are not among what steps read, but what has become of them is
+                return () if source is None else (self.rounds[source.node.label],)
             case "all":
                 assert source is not None
                 return range(1, self.rounds[source.node.label] + 1)

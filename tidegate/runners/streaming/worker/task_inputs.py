@@ -126,6 +126,10 @@ def _may_change_values(env: TaskEnvironment) -> bool:
 def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionReader:
     stored = None if edge.files is None else replace(id, edge=edge.files)
     reader = SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))
+    if edge.turn == "solution":
+        left = env.left
+        assert left is not None
+        reader.pass_through(lambda stored: left(id))
     if env.share is not None and env.is_constant(edge) and not _may_change_values(env):
         channels = sum(env.is_constant(env.plan.edges[each.edge]) for each in env.job.topology.channels_into(env.task))
         budget = env.context.memory_budget // (4 * channels)

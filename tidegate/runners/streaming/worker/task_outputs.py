@@ -43,7 +43,7 @@ class TaskOutputs:
         self._emitted: dict[str, int] = {}
         """How many elements have been emitted of each collection that leaves the body of a loop."""
         for number, edge in env.job.topology.edges_out_of(env.task.stage):
-            if edge.files is not None:
+            if edge.files is not None or (edge.turn == "solution" and env.loop is not None):
                 continue
             targets: list[Target] = []
             for id in env.job.topology.channels_out_of(env.task, number):
