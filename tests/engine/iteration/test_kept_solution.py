@@ -62,4 +62,7 @@ def test_rounds_of_updates_are_merged(tmp_path: Path, budget: int) -> None:
     assert part.spilled is (budget < 1 << 20)
     part.clear()
     assert pairs_of(iter(part)) == {}
+    part.fill([in_window(Pairs([1], [5]), WINDOWS[0]), in_window(Pairs([1, 2], [6, 7]), WINDOWS[0])])
+    assert [value for block in part for value in block.values] == [(1, 6), (2, 7)]
+    part.clear()
     assert list(tmp_path.iterdir()) == []

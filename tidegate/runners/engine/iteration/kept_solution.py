@@ -75,17 +75,14 @@ class KeptSolution:
     def fill(self, blocks: Iterable[Block]) -> None:
         """Add pairs; a later value of a key takes the place of an earlier one."""
         blocks = iter(blocks)
-        for block in blocks:
-            if self._buckets is not None:
-                break
+        while self._buckets is None:
+            block = next(blocks, None)
+            if block is None:
+                self.elements = _size(self.tables)
+                return
             _put(self.tables, block)
             if self._gauge.block_added():
                 self._spill()
-                break
-        else:
-            self.elements = _size(self.tables)
-            return
-        assert self._buckets is not None
         stores = self.waiting()
         for block in blocks:
             for _, part in by_window(block):
