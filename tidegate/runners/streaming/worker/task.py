@@ -23,8 +23,8 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
+from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.state.backend import StateBackend
-from tidegate.runners.streaming.state.loop_share import LoopShare
 from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.environment import WorkerServices

@@ -11,7 +11,7 @@ from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
-from tidegate.runners.streaming.state.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 from tidegate.sdk.data.block import Block

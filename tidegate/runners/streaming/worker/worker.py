@@ -44,8 +44,8 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToWorker,
     TriggerBarrier,
 )
-from tidegate.runners.streaming.state.loop_share import LoopShare
-from tidegate.runners.streaming.state.loop_solution import LoopSolution, update_of
+from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
 from tidegate.runners.streaming.state.restore import restored_state
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import spill_directory

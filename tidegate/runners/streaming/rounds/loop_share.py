@@ -17,7 +17,7 @@ from tidegate.runners.plan import SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
-from tidegate.runners.streaming.state.loop_solution import LoopSolution
+from tidegate.runners.streaming.rounds.loop_solution import LoopSolution
 from tidegate.sdk.data.block import Block
 
 

@@ -19,7 +19,7 @@ from tidegate.runners.plan import Loop, SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
-from tidegate.runners.streaming.state.solution_log import SolutionLog
+from tidegate.runners.streaming.rounds.solution_log import SolutionLog
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block
 

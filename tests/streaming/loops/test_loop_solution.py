@@ -14,7 +14,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
-from tidegate.runners.streaming.state.loop_solution import LoopSolution, update_of
+from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
 from tidegate.sdk.data.block import Pairs
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.state.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.sdk.data.block import Block
 
 CHANNEL = ChannelId(1, 0, 0)

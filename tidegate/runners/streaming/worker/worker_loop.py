@@ -1,0 +1,69 @@
+"""The loop whose rounds a worker's tasks run, and what the worker keeps of it from round to round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from tidegate.runners.plan import Loop, Step
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
+from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
+from tidegate.sdk.data.block import Block
+
+
+class WorkerLoop:
+    """`directory` returns that of the run; `spill` creates the directory into which a task spills."""
+
+    def __init__(self, job: Job, index: int, directory: Callable[[], Path], spill: Callable[[TaskId], Path]) -> None:
+        self.loop: Loop | None = None
+        self._job = job
+        self._index = index
+        self._directory = directory
+        self._spill = spill
+        self._shares: dict[TaskId, LoopShare] = {}
+        self._solution: LoopSolution | None = None
+        """The worker's part of the loop's solution, also when the loop is over, until the part has been read."""
+
+    def enter(self, loop: Loop) -> None:
+        """The tasks that are going to be deployed are in the body of another loop."""
+        self.loop = loop
+        update = update_of(self._job, loop)
+        if update is not None:
+            self._solution = self._part(update, self._index)
+
+    def begin(self, rounds: Mapping[str, int]) -> None:
+        """Tasks of the body are going to be deployed, after so many rounds of each loop."""
+        if self.loop is not None and self._solution is not None:
+            self._solution.begin(rounds[self.loop.node.label] + 1)
+
+    def share(self, task: TaskId) -> LoopShare | None:
+        """What a task keeps from round to round; None outside of loops."""
+        if self.loop is None:
+            return None
+        return self._shares.setdefault(task, LoopShare(len(self.loop.regions), self._solution))
+
+    def leave(self) -> Mapping[TaskId, LoopShare]:
+        """The loop is over for the worker's tasks; returns what they have kept."""
+        shares, self._shares = self._shares, {}
+        self.loop = None
+        return shares
+
+    def left(self, rounds: Mapping[str, int], channel: ChannelId) -> Iterator[Block]:
+        """What a loop has left of its solution in the part that a channel comes from: this worker's, or another one's."""
+        plan = self._job.plan
+        update = plan.steps[plan.edges[channel.edge].source]
+        part = self._solution
+        if part is None or part.index != channel.source or part.update != update.id:
+            part = self._part(update, channel.source)
+        else:
+            self._solution = None
+        return part.left(rounds[part.loop])
+
+    def _part(self, update: Step, index: int) -> LoopSolution:
+        """The part of a solution with the keys of a worker's tasks, with a quarter of the memory budget."""
+        budget = self._job.settings.memory_budget // 4
+        spill = partial(self._spill, TaskId(update.stage, self._index))
+        return LoopSolution(self._job, update, index, self._directory(), budget, spill)
