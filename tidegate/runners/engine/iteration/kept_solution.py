@@ -1,4 +1,4 @@
-"""KeptSolution: one task's part of the solution of a loop that all tasks run, in memory or, beyond its budget, on disk.
+"""KeptSolution: one task's part of the solution of a loop that all tasks run, in memory up to a budget.
 
 What a round merges into it comes into force when the next one begins, so all lookups of a round see what it began with:
 

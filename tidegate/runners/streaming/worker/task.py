@@ -41,8 +41,7 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Task:
-    """`open` it before the first `step`. `inputs` and `outputs` return this worker's ends of the channels between
-    running tasks."""
+    """`open` it before the first `step`. `inputs` and `outputs` return this worker's ends of pipelined channels."""
 
     def __init__(
         self,
@@ -205,8 +204,7 @@ class Task:
             self._current = None
             outputs.forward_statuses(self.graph)
             self._finish_if_ended()
-        # While other tasks of this worker run, this one doesn't count as busy.
-        env.times.switch("backpressured" if outputs.full else "idle", seconds())
+        env.times.switch("backpressured" if outputs.full else "idle", seconds())  # while other tasks run
         return True
 
     def store_checkpoint(self) -> None:

@@ -5,7 +5,7 @@ It uses no sockets, files or processes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.engine.time.clock import ManualClock
-from tidegate.runners.plan import Loop, Step
 from tidegate.runners.streaming.checkpoint.committer import Committer
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
@@ -44,8 +43,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToWorker,
     TriggerBarrier,
 )
-from tidegate.runners.streaming.rounds.loop_share import LoopShare
-from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
+from tidegate.runners.streaming.rounds.worker_loop import WorkerLoop
 from tidegate.runners.streaming.state.restore import restored_state
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
@@ -57,7 +55,6 @@ from tidegate.runners.streaming.worker.split_enumeration import (
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of
 from tidegate.sdk.connectors.outage import is_outage
-from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.portable.model import Read, TestStream, Write
@@ -81,12 +78,7 @@ class Worker:
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._enumerations: dict[int, SplitEnumeration] = {}
         """The enumerations of sources, by their steps."""
-        self._loop: Loop | None = None
-        """The loop whose rounds the worker's tasks run."""
-        self._shares: dict[TaskId, LoopShare] = {}
-        """What its tasks keep from round to round."""
-        self._solution: LoopSolution | None = None
-        """Its part of the loop's solution, also when the loop is over, until the part has been read."""
+        self._loop = WorkerLoop(job, index, services.directory, self._spill_directory)
         self._failed = False
         self._last_heartbeat = 0
         self._watermark_alignment = watermark_alignment_of(job, index)
@@ -201,13 +193,11 @@ class Worker:
             self._close_ended()
         built: list[Task] = []
         loop = self.job.plan.loop_of(message.tasks[0].stage)
-        if loop is not self._loop:
+        if loop is not self._loop.loop:
             self._end_loop()
-            self._loop = loop
-            if loop is not None and (update := update_of(self.job, loop)) is not None:
-                self._solution = self._part_of(update, self.index)
-        if loop is not None and self._solution is not None:
-            self._guard(None, partial(self._solution.begin, dict(message.rounds)[loop.node.label] + 1))
+            if loop is not None:
+                self._loop.enter(loop)
+        self._guard(None, partial(self._loop.begin, dict(message.rounds)))
         for id in message.tasks:
             if not self._failed:
                 self._guard(id, partial(self._build, id, settings.memory_budget // len(message.tasks), message, built))
@@ -218,8 +208,7 @@ class Worker:
 
     def _end_loop(self) -> None:
         """Tear down the functions of a loop, and drop all that its tasks have kept."""
-        shares, self._shares = self._shares, {}
-        for id, share in shares.items():
+        for id, share in self._loop.leave().items():
             with collecting(self._closed_metrics):
                 if self._failed:
                     quietly(share.life.end)
@@ -249,32 +238,10 @@ class Worker:
             scripted=self._scripted,
             watermark_alignment=self._watermark_alignment,
             rounds=dict(message.rounds),
-            share=self._share(id),
-            left=partial(self._left, dict(message.rounds)),
+            share=self._loop.share(id),
+            left=partial(self._loop.left, dict(message.rounds)),
         )
         built.append(task)
-
-    def _share(self, id: TaskId) -> LoopShare | None:
-        """What a task keeps from round to round; None outside of loops."""
-        loop = self._loop
-        return None if loop is None else self._shares.setdefault(id, LoopShare(len(loop.regions), self._solution))
-
-    def _part_of(self, update: Step, index: int) -> LoopSolution:
-        """The part of a loop's solution with the keys of the tasks of a worker, with a quarter of the memory budget."""
-        budget = self.job.settings.memory_budget // 4
-        spill = partial(self._spill_directory, TaskId(update.stage, self.index))
-        return LoopSolution(self.job, update, index, self.services.directory(), budget, spill)
-
-    def _left(self, rounds: Mapping[str, int], channel: ChannelId) -> Iterator[Block]:
-        """What a loop has left in the part that a channel comes from: this worker's, or that of another one."""
-        plan = self.job.plan
-        update = plan.steps[plan.edges[channel.edge].source]
-        part = self._solution
-        if part is None or part.index != channel.source or part.update != update.id:
-            part = self._part_of(update, channel.source)
-        else:
-            self._solution = None
-        return part.left(rounds[part.loop])
 
     def _close_ended(self) -> None:
         """Close the tasks that have ended, and retain only their metrics."""

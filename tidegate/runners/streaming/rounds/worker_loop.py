@@ -52,7 +52,7 @@ class WorkerLoop:
         return shares
 
     def left(self, rounds: Mapping[str, int], channel: ChannelId) -> Iterator[Block]:
-        """What a loop has left of its solution in the part that a channel comes from: this worker's, or another one's."""
+        """What a loop has left of its solution in the part that a channel comes from: this worker's or another's."""
         plan = self._job.plan
         update = plan.steps[plan.edges[channel.edge].source]
         part = self._solution
