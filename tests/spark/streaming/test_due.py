@@ -90,16 +90,17 @@ def reader(due: str, tasks: int = 2) -> Any:
 def test_there_are_no_ticks_until_a_batch_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 5_000_000
     monkeypatch.setattr(ticks.time, "time_ns", lambda: now * 1000)
+    monkeypatch.setattr(ticks.time, "monotonic", lambda: 100.0)
     due = ticks.DueFile(tmp_path)
     source = reader(due.path)
     start = source.initialOffset()
     rows, first = source.read(start)
     assert list(rows) == [(0, now), (1, now)]
-    due.note(now + 1)
+    due.note(now + 10)
     assert not due.is_now
     rows, end = source.read(first)
     assert (list(rows), end) == ([], first)
-    now += 1
+    now += 10
     assert due.is_now
     rows, second = source.read(first)
     assert list(rows) == list(source.readBetweenOffsets(first, second)) == [(0, now), (1, now)]
