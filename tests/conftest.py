@@ -75,6 +75,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--streaming-pipelines", type=int, default=30, help="how many random pipelines to compare as streams"
     )
     group.addoption("--streaming-loops", type=int, default=5, help="how many random loops to run on several workers")
+    group.addoption("--loop-kills", type=int, default=2, help="how many workers to kill in loops of each mode")
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="seed of the random kills and pipelines")
@@ -85,6 +86,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="how long a store is away at least, in each of several ways (0: in one way, until the job has said so)",
     )
     group.addoption("--simulation-seeds", type=int, default=160, help="how many simulated streams to run")
+    group.addoption("--round-seeds", type=int, default=5, help="how many simulated runs of loops to run")
     group.addoption(
         "--promise-examples", type=int, default=3, help="how many streams to run for each rule of the main promise"
     )
