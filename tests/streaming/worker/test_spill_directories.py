@@ -164,7 +164,7 @@ def test_files_spilled_by_earlier_attempts_are_deleted_but_not_the_results_of_re
 @pytest.mark.parametrize("workers", [2, 4, 32])
 def test_the_keys_of_one_task_are_spread_over_all_partitions(tmp_path: Path, workers: int) -> None:
     spill = Spill(lambda: tmp_path, True, lambda pair: pair, 1_000_000)
-    spill.write(None, {key: [key] for key in range(40_000) if partition_of(key, workers) == workers - 1})
+    spill.write(None, {key: [key] for key in range(6_000 * workers) if partition_of(key, workers) == workers - 1})
     sizes = [partition.bytes for partition in spill.files.values()]
     assert len(sizes) == PARTITIONS
     assert max(sizes) < 2 * min(sizes)

@@ -84,17 +84,24 @@ def partition_of(key: object, n: int) -> int:
     return crc32(key_bytes(key)) * n >> 32
 
 
-def spill_partitions(keys: list[Any], bits: int, level: int) -> list[int]:
-    """A partition of each of many keys, in 0..2**bits - 1; about 0.13 µs per key if all are 64-bit ints or all strs.
+def spill_partitions(keys: list[Any], n: int, level: int) -> list[int]:
+    """A partition of each of many keys, in 0..n-1; about 25 ns per key if all are ints, 0.13 µs if all are strs.
 
-    `level`, from 1 on, is the number of times these keys are partitioned here. Each level takes other bits of the hash,
-    and `partition_of` the highest: a partition of an exchange is divided evenly, and so is one that is divided again.
+    `level`, from 1 on, is the number of times these keys are partitioned here. Each level takes another digit, in base
+    `n`, of the key itself if it is a whole number, else of the crc32 of its encoding. A prime `n` divides keys in
+    regular steps evenly, and those of one partition of `partition_of`, which takes the highest bits.
     """
-    crcs = plain_crcs(keys)
-    if crcs is None:
-        crcs = [crc32(key_bytes(key)) for key in keys]
-    lowest, mask = bits * (level - 1), (1 << bits) - 1
-    return [crc >> lowest & mask for crc in crcs] if lowest else [crc & mask for crc in crcs]
+    whole = keys if set(map(type, keys)) == {int} else plain_crcs(keys) or list(map(_whole_number, keys))
+    if level == 1:
+        return [number % n for number in whole]
+    below = n ** (level - 1)
+    return [number // below % n for number in whole]
+
+
+def _whole_number(key: object) -> int:
+    """The whole number that `key` equals, else the crc32 of its encoding."""
+    data = key_bytes(key)
+    return int.from_bytes(data[1:], "little", signed=True) if data[:1] in (b"i", b"I") else crc32(data)
 
 
 def plain_crcs(keys: list[Any]) -> list[int] | None:

@@ -33,8 +33,9 @@ from tidegate.sdk.windowing.window import window_order
 if TYPE_CHECKING:
     from pathlib import Path
 
-_BITS: Final = 5
-PARTITIONS: Final = 1 << _BITS
+PARTITIONS: Final = 37
+"""A prime, as `spill_partitions` asks for, by which powers of two leave all remainders. A task has the keys whose crc32
+lies in a range; that depends on the sum of some of their bits, and so does the remainder of 31."""
 _HEADER: Final = struct.Struct("<QQ")
 _FRAMES: Final = 64
 """The memory budget divided by this is the target size of a frame."""
@@ -132,17 +133,25 @@ class Spill:
         frames: list[Frame] = [([], [], []) for _ in range(PARTITIONS)]
         parts: list[list[Any]] = [[] for _ in range(PARTITIONS)]
         add_key, add_entry = [keys.append for keys, _, _ in frames], [part.append for part in parts]
-        remaining, entries = iter(table), iter(table.values())
+        remaining, rest = iter(table), iter(table.values())
         # In small portions, so that the entries, which lie about in memory, are in the processor's cache.
         while portion := list(islice(remaining, _PARTITIONED_TOGETHER)):
-            numbers = spill_partitions(portion, _BITS, self.level)
-            for number, key, entry in zip(numbers, portion, entries, strict=False):
-                add_key[number](key)
-                add_entry[number](entry)
+            numbers = spill_partitions(portion, PARTITIONS, self.level)
+            entries = list(islice(rest, len(portion)))
+            single = self.lists and set(map(len, entries)) == {1}
+            if single:
+                for number, key, (value,) in zip(numbers, portion, entries, strict=True):
+                    add_key[number](key)
+                    add_entry[number](value)
+            else:
+                for number, key, entry in zip(numbers, portion, entries, strict=True):
+                    add_key[number](key)
+                    add_entry[number](entry)
+            divided = self.lists and not single
             for number, (frame, part) in enumerate(zip(frames, parts, strict=True)):
                 _, counts, values = frame
-                counts += map(len, part) if self.lists else [1] * len(part)
-                values += chain.from_iterable(part) if self.lists else part
+                counts += map(len, part) if divided else [1] * len(part)
+                values += chain.from_iterable(part) if divided else part
                 part.clear()
                 if len(values) >= limit:
                     self._write_partition(number, window, frame, limit)
