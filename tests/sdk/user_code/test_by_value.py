@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tidegate.sdk.user_code.by_value import pickle_by_value, pickle_with_local_code
 
 MODULE = """
 from __future__ import annotations
@@ -66,3 +71,12 @@ def test_annotations_of_records_are_types_where_their_module_is_missing(
 
 def test_annotations_for_type_checkers_alone_stay_text(tmp_path: Path) -> None:
     assert b"name 'Decimal' is not defined" in hints_elsewhere(tmp_path, "Vague").stderr
+
+
+@pytest.mark.parametrize("pickled", [lambda value: pickle_by_value(value)[0], pickle_with_local_code])
+def test_code_keeps_the_file_that_it_was_written_in(pickled: Callable[[Any], bytes]) -> None:
+    """Tracebacks show it, and with it the author's line. Cloudpickle replaces it, from 3.1.3 on."""
+    inner = pickle.loads(pickled(lambda: lambda x: x / 0))()
+    with pytest.raises(ZeroDivisionError) as caught:
+        inner(1)
+    assert str(caught.traceback[-1].path) == __file__

@@ -20,6 +20,7 @@ from tidegate.sdk.errors import RunError, WriteError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import ParDo, Write
 from tidegate.sdk.time import Timestamp
+from tidegate.sdk.user_code.by_value import pickle_with_local_code
 from tidegate.sdk.user_code.redefined_classes import dumps
 
 Record: TypeAlias = tuple[Any, int, Any, PaneInfo]
@@ -164,16 +165,13 @@ def _dump(record: Any) -> bytes:
         return dumps([record])
     except Exception:
         pass
-    import cloudpickle
-
     try:
-        data: bytes = cloudpickle.dumps([record])
+        return pickle_with_local_code([record])
     except Exception as error:
         raise RunError(
             f"the element {shorten(record[0])} can't be recorded: it can't be pickled ({error}). "
             "Map it to a value that can, such as its repr"
         ) from error
-    return data
 
 
 def recording_directory(pipeline: Pipeline) -> Path:

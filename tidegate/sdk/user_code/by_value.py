@@ -11,7 +11,7 @@ import re
 import sys
 import typing
 from functools import lru_cache
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Final
 
 
@@ -97,6 +97,20 @@ def pickle_by_value(value: Any) -> tuple[bytes, list[type]]:
     return buffer.getvalue(), pickler.classes
 
 
+def pickle_with_local_code(value: Any) -> bytes:
+    """Cloudpickle `value` with the classes and functions in it that no module has by name."""
+    import io
+
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table = _reducers()
+
+    buffer = io.BytesIO()
+    Pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
+
+
 @lru_cache(maxsize=1)
 def _pickler_class() -> Any:
     import cloudpickle
@@ -105,10 +119,10 @@ def _pickler_class() -> Any:
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def __init__(self, file: Any) -> None:
+            self.dispatch_table = _reducers()  # before __init__, which reads it
             super().__init__(file, protocol=5)
             self.registered: list[ModuleType] = []
             self.classes: list[type] = []
-            self.dispatch_table = dict(cloudpickle.Pickler.dispatch_table)  # faster than its ChainMap
             self.plain: set[type] = set()  # classes whose objects are neither code nor secrets
 
         def reducer_override(self, obj: Any) -> Any:
@@ -139,6 +153,27 @@ def _pickler_class() -> Any:
             return super().reducer_override(obj)
 
     return Pickler
+
+
+def _reducers() -> dict[type, Any]:
+    """The functions by which cloudpickle reduces objects, in a dict, which is faster than its ChainMap."""
+    import cloudpickle
+
+    return {**cloudpickle.Pickler.dispatch_table, CodeType: _reduced_code}
+
+
+def _reduced_code(code: CodeType) -> tuple[Any, ...]:
+    """The reduction of code, with the file that it was written in, which tracebacks show. From 3.1.3 on, cloudpickle
+    leaves it out."""
+    import cloudpickle
+
+    make, arguments = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    at = _FILENAME_ARGUMENT
+    return make, (*arguments[:at], "".join(code.co_filename), *arguments[at + 1 :])
+
+
+_FILENAME_ARGUMENT: Final = 10
+"""The position of `co_filename` among the arguments of `CodeType`, since Python 3.8."""
 
 
 def _with_evaluated_annotations(cls: type, reduced: Any) -> Any:
