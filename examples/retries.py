@@ -5,6 +5,7 @@
 
 writes a line such as `3 attempts: O Romeo, Romeo` for each line of the input, and those that failed every time to
 `build/deliveries-given-up`. The state of the loop is one for good: it counts the attempts of each message.
+With `--runner streaming` all workers run the loop, and after a failure it goes on with what was under way.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption("--simulation-seeds", type=int, default=160, help="how many simulated streams to run")
     group.addoption("--round-seeds", type=int, default=5, help="how many simulated runs of loops to run")
+    group.addoption("--feedback-seeds", type=int, default=12, help="how many simulated streams with feedback to run")
     group.addoption(
         "--promise-examples", type=int, default=3, help="how many streams to run for each rule of the main promise"
     )

@@ -132,7 +132,7 @@ def workers_of(item: pytest.Item) -> Workers | None:
 def runner_of(item: pytest.Item) -> str:
     """The name of the runner of a test of this folder; "" if it has none."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    name = parameters.get("runner", parameters.get("stream_runner"))
+    name = parameters.get("runner", parameters.get("stream_runner", parameters.get("looping")))
     return name if isinstance(name, str) else ""  # other folders use the parameter for other things
 
 

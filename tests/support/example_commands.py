@@ -15,7 +15,7 @@ ENDLESS: Final = ("alerts.py",)
 WITH_SERVICE: Final = ("enrichment.py",)
 """Examples that call a service, which their own tests start."""
 GOING_ROUND: Final = ("retries.py",)
-"""Examples whose elements go round in a loop, which the direct runner alone runs."""
+"""Examples whose elements go round in a loop, which not every runner runs."""
 BOUNDED: Final = tuple(
     sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in (*ENDLESS, *WITH_SERVICE, *GOING_ROUND))
 )

@@ -77,7 +77,7 @@ def test_blocks_without_credit_and_events_behind_them_are_not_sent() -> None:
     wire = Wire(credit=1, block_size=1)
     wire.output.add(Block([1]), 0)
     wire.output.add(Block([2]), 0)
-    wire.output.barrier(Barrier(1))
+    wire.output.event(Barrier(1))
     assert values(wire.in_flight) == [1]
     assert wire.output.full
     assert wire.output.all_full == {wire.output.id}
@@ -90,7 +90,7 @@ def test_blocks_without_credit_and_events_behind_them_are_not_sent() -> None:
 def test_an_event_needs_no_credit() -> None:
     wire = Wire(credit=1, block_size=1)
     wire.output.add(Block([1]), 0)
-    wire.output.barrier(Barrier(1))
+    wire.output.event(Barrier(1))
     assert wire.in_flight[-1] == Barrier(1)
 
 
@@ -112,7 +112,7 @@ def test_blocks_that_a_barrier_overtakes_at_the_receiver_are_recorded_until_it_a
     recorded: list[Block] = []
     wire.input.record(7, recorded.append, lambda: done.append(True))
     wire.output.add(Block([2]), 0)
-    wire.output.barrier(Barrier(7, unaligned=True))
+    wire.output.event(Barrier(7, unaligned=True))
     wire.output.add(Block([3]), 0)
     wire.deliver()
     assert values(list(recorded)) == [1, 2]
@@ -165,7 +165,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
             case "barrier":
                 barriers += 1
                 before_barrier[barriers] = written
-                wire.output.barrier(Barrier(barriers))
+                wire.output.event(Barrier(barriers))
             case "take":
                 wire.deliver()
                 if wire.input.ready:

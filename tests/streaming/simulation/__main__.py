@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.streaming.simulation.running import simulate
 
@@ -18,16 +19,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", default="0:200", help="from:to")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
+    parser.add_argument("--loop", action="store_true", help="of a pipeline whose elements go round")
     parser.add_argument("--log", action="store_true", help="print all events, without measured times")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
     if options.seed is not None:
-        return show(options.seed, verbose=options.verbose, log=options.log)
+        return show(options.seed, verbose=options.verbose, log=options.log, loop=options.loop)
     first, last = (int(part) for part in options.seeds.split(":"))
     chunks = [range(at, min(at + CHUNK, last)) for at in range(first, last, CHUNK)]
     failed, began = 0, time.perf_counter()
     with ProcessPoolExecutor(options.jobs) as pool:
-        for messages in pool.map(failures, chunks):
+        for messages in pool.map(partial(failures, loop=options.loop), chunks):
             failed += len(messages)
             for line in messages:
                 print(line, flush=True)
@@ -35,23 +37,24 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def failures(seeds: range) -> list[str]:
+def failures(seeds: range, *, loop: bool) -> list[str]:
     """The errors of the seeds that fail."""
     messages = []
     for seed in seeds:
         try:
-            simulate(seed)
+            simulate(seed, loop=loop)
         except Exception as error:
-            messages.append(f"seed {seed}: {type(error).__name__}: {error}; repeat it with --seed {seed} -v")
+            asked = f"--seed {seed}" + " --loop" * loop
+            messages.append(f"seed {seed}: {type(error).__name__}: {error}; repeat it with {asked} -v")
     return messages
 
 
-def show(seed: int, *, verbose: bool, log: bool) -> int:
+def show(seed: int, *, verbose: bool, log: bool, loop: bool) -> int:
     """Run one seed, and print its events."""
     history: list[str] = []
     failed = ""
     try:
-        simulate(seed, history)
+        simulate(seed, history, loop=loop)
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"
         if verbose:

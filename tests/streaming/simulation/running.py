@@ -9,8 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from unittest.mock import patch
 
+from tests.streaming.simulation.feedback import LoopChecker, build_loop
 from tests.streaming.simulation.outside import Outside
-from tests.streaming.simulation.pipeline import build
+from tests.streaming.simulation.pipeline import Checker, build
 from tests.streaming.simulation.world import NAME, Faults, Simulation
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
@@ -29,8 +30,10 @@ def simulate(
     *,
     faults: Faults | None = None,
     mutate: Callable[[Simulation], None] = lambda simulation: None,
+    loop: bool = False,
 ) -> Simulation:
-    """Run a simulation. `history` receives its log; `mutate` introduces a deliberate fault.
+    """Run a simulation. `history` receives its log; `mutate` introduces a deliberate fault; `loop`: of a pipeline whose
+    elements go round.
 
     Raises InvariantViolation.
     """
@@ -60,9 +63,15 @@ def simulate(
     )
     # A generator of its own, so that other choices of a seed don't depend on it.
     discovers = partitions > 1 and random.Random(seed ^ 0xD15C).random() < 0.3
-    job = Job("simulated", "run", planned(numbers, partitions, discovers=discovers), settings)
+    if loop:  # in which each number multiplies
+        numbers = partitions * (numbers // partitions // 4)
+        discovers, pipeline = False, planned_loop(numbers, partitions, timers=seed % 2 == 0)
+    else:
+        pipeline = planned(numbers, partitions, discovers=discovers)
+    job = Job("simulated", "run", pipeline, settings)
     outside = Outside(numbers, partitions, discovers)
-    simulation = Simulation(seed, job, outside, KEYS, faults or Faults(), uploads=seed % 3 == 0)
+    checker = (LoopChecker if loop else Checker)(outside, KEYS)
+    simulation = Simulation(seed, job, outside, checker, faults or Faults(), uploads=seed % 3 == 0)
     with ExitStack() as replaced:
         replaced.enter_context(patch.object(epoch_fencing, "open_storage", simulation.disk_of))
         if seed % 4 == 1:  # state is copied and written a key at a time
@@ -79,4 +88,11 @@ def simulate(
 def planned(numbers: int, partitions: int, *, discovers: bool = False) -> Plan:
     """The plan of the simulated pipeline: the same for all seeds of a size."""
     pipeline = build(NAME, numbers, partitions, KEYS, discovers=discovers).sealed(values=True)
+    return plan(replace(pipeline), Traits(parallel=True, streaming=True))
+
+
+@functools.cache
+def planned_loop(numbers: int, partitions: int, *, timers: bool) -> Plan:
+    """The same of the pipeline with a loop."""
+    pipeline = build_loop(NAME, numbers, partitions, KEYS, timers=timers).sealed(values=True)
     return plan(replace(pipeline), Traits(parallel=True, streaming=True))

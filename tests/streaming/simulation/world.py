@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 from zlib import crc32
 
+from tests.streaming.simulation.feedback import LoopChecker
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from tests.streaming.simulation.pipeline import Checker, InvariantViolation
 from tests.support.streaming.inline_work import InlineWork
@@ -535,7 +536,14 @@ class Simulation:
     """
 
     def __init__(
-        self, seed: int, job: Job, outside: Outside, keys: int, faults: Faults, *, uploads: bool = False
+        self,
+        seed: int,
+        job: Job,
+        outside: Outside,
+        checker: Checker | LoopChecker,
+        faults: Faults,
+        *,
+        uploads: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.seed = seed
@@ -579,7 +587,7 @@ class Simulation:
         outside.crash_point = self.crash_point
         outside.on_commit = self.committed
         self.outside = outside
-        self.checker = Checker(outside, keys)
+        self.checker = checker
 
     def run(self, max_events: int = 400_000) -> None:
         """Run to the end of the job. Raises InvariantViolation, or the engine's error, with the log in `history`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from tidegate.runners.engine.iteration.feedback import FeedbackHead
+from tidegate.runners.engine.iteration.feedback_loop import feedback_loops
 from tidegate.runners.engine.operator import AwaitingOperator, Context
 from tidegate.runners.engine.operator_graph import Graph, Outlet, _Node
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.portable.model import CombinePerKey, Feedback, GroupByKey, Lookup, ParDo, Relate
 from tidegate.sdk.time import MAX_MICROS
 
 
@@ -27,14 +27,17 @@ class FeedbackGraph(Graph):
         outlets: Mapping[str, list[Outlet]],
     ) -> None:
         super().__init__(plan, steps, edges, context, outlets)
-        self._heads = [(node, node.operator) for node in self._ordered if isinstance(node.operator, FeedbackHead)]
+        self._heads: list[tuple[_Node, FeedbackHead]] = []
         self._settles = False
         """Whether nothing can go on before a call has returned that a step in a loop has made."""
-        for node, head in self._heads:
-            body = _body(plan, head.node)
-            head.body = [self._nodes[step].operator for step in body]
-            head.keeps_elements = any(_keeps_elements(step) for step in plan.steps if step.id in body)
-            self._await_inputs(node, _entering(plan, head.node, body))
+        for loop in feedback_loops(plan):
+            node = self._nodes[loop.head]
+            head = node.operator
+            assert isinstance(head, FeedbackHead)
+            head.body = [self._nodes[step].operator for step in loop.body]
+            head.keeps_elements = loop.keeps_elements
+            self._heads.append((node, head))
+            self._await_inputs(node, loop.entering(loop.body))
 
     @property
     def stuck(self) -> bool:
@@ -90,45 +93,3 @@ class FeedbackGraph(Graph):
             yield from self._emitting(head.again())
             yield
         head.rest()
-
-
-def _body(plan: Plan, loop: Feedback) -> list[int]:
-    """The steps that elements pass from the head of a loop to what is fed back, in order."""
-    head = _head(plan, loop)
-    onward = _reached([head], lambda step: (edge.target for edge in plan.outputs(step) if not plan.feeds_back(edge)))
-    tails = [edge.source for edge in plan.inputs(head) if plan.feeds_back(edge)]
-    back = _reached(tails, lambda step: (edge.source for edge in plan.inputs(step) if not plan.feeds_back(edge)))
-    return sorted((onward & back) - {head})
-
-
-def _keeps_elements(step: Step) -> bool:
-    """Whether a step may emit something later that is made of an element of now."""
-    return any(
-        isinstance(node, (GroupByKey, CombinePerKey, Relate, Lookup)) or (isinstance(node, ParDo) and node.stateful)
-        for node in step.nodes
-    )
-
-
-def _entering(plan: Plan, loop: Feedback, body: Iterable[int]) -> Iterator[str]:
-    """The collections, but for side inputs, that steps of the body receive from outside the loop."""
-    inside = {_head(plan, loop), *body}
-    for step in body:
-        for edge in plan.inputs(step):
-            if edge.side is None and edge.source not in inside:
-                yield edge.received
-
-
-def _head(plan: Plan, loop: Feedback) -> int:
-    (head,) = (step.id for step in plan.steps if step.head.label == loop.label)
-    return head
-
-
-def _reached(start: Iterable[int], following: Callable[[int], Iterable[int]]) -> set[int]:
-    """The steps that can be reached from others, and these."""
-    seen: set[int] = set()
-    todo = list(start)
-    while todo:
-        if (step := todo.pop()) not in seen:
-            seen.add(step)
-            todo += following(step)
-    return seen

@@ -216,9 +216,6 @@ class AwaitingOperator(Operator):
         """Whether any element that was received has not been emitted yet."""
         raise NotImplementedError
 
-    def under_way(self) -> int:
-        return MIN_MICROS if self.pending else MAX_MICROS
-
     @property
     def blocked(self) -> bool:
         """Whether elements wait until there is room for another call."""

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from tidegate.runners.engine.asynchronous.snapshot import AsyncSnapshot
+from tidegate.runners.engine.iteration.backlog import BacklogSnapshot
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
 from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
@@ -66,6 +67,8 @@ def select_keys(snapshot: Any, keeps: KeyFilter) -> Any:
             return snapshot.select(keeps)
         case LoopSnapshot():
             return snapshot if keeps(None) else None
+        case BacklogSnapshot(task=task):
+            return snapshot if keeps(task) else None
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -103,6 +106,9 @@ def merged(snapshots: Sequence[Any]) -> Any:
             )
         case AsyncSnapshot():
             return AsyncSnapshot.merged(states)
+        case BacklogSnapshot():
+            blocks = [entry for state in states for entry in state.blocks]
+            return BacklogSnapshot(blocks, min(state.watermark for state in states), first.task)
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -132,7 +138,11 @@ def overlaid(before: Any, later: Any) -> Any:
                 later.inner_watermark,
                 overlaid(before.inner, later.inner),
             )
-        case (AsyncSnapshot(), AsyncSnapshot()) | (LoopSnapshot(), LoopSnapshot()):
+        case (
+            (AsyncSnapshot(), AsyncSnapshot())
+            | (LoopSnapshot(), LoopSnapshot())
+            | (BacklogSnapshot(), BacklogSnapshot())
+        ):
             return later
         case _:
             raise AssertionError(f"a {type(later).__name__} can't be laid over a {type(before).__name__}")

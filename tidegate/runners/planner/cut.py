@@ -118,8 +118,9 @@ def cut(
         _place(state, chain)
     for head in heads:
         target = state.made_by[head.before]
+        around = Exchange("forward", "pipelined", "what is fed back") if traits.parallel else None
         for part in emitted_as(pipeline, head.after):
-            state.edges.append(Edge(part, state.made_by[part], target))
+            state.edges.append(Edge(part, state.made_by[part], target, around))
     regions = _regions(state)
     return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions), results=results)
 
@@ -273,6 +274,8 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
     match node:
         case Reshuffle():
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
+        case Feedback() if state.traits.parallel:
+            return Exchange("forward", _mode(state, node), "the loop takes its input while its backlog is small")
         case Iterate() if state.traits.parallel:
             bounded = all(state.pipeline.collection(used).bounded for used in node.inputs)
             mode: Mode = "blocking" if state.traits.parallel_loops and bounded else _mode(state, node)

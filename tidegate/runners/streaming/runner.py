@@ -22,10 +22,8 @@ from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.result import StreamingResult, submit
 from tidegate.runners.streaming.state.rocksdb_store import rocksdb
-from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget
 from tidegate.sdk.portable import model as portable
-from tidegate.sdk.portable.seal import located
 from tidegate.sdk.portable.secrets import secrets_of
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
@@ -58,13 +56,6 @@ class StreamingRunner(Runner):
         return []
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
-        for node in pipeline.nodes:
-            if isinstance(node, portable.Feedback):
-                error = UnsupportedError(
-                    "the streaming runner does not run tg.Feedback: use --runner direct, or, for bounded input, "
-                    "tg.Iterate"
-                )
-                raise located(error, node.label, node.where)
         settings = _settings(pipeline, options)
         if settings.state_backend == "rocksdb":
             rocksdb()
@@ -136,7 +127,8 @@ def _bounded(pipeline: portable.Pipeline) -> bool:
 
 def _settings(pipeline: portable.Pipeline, options: RunOptions) -> Settings:
     """The settings that the options make. Doesn't import the options' model if there are no options."""
-    bounded = _bounded(pipeline)
+    # A loop in a stream is one also where the input ends.
+    bounded = _bounded(pipeline) and not any(isinstance(node, portable.Feedback) for node in pipeline.nodes)
     if isinstance(options, DefaultOptions):
         workers = processors()
         return replace(Settings(workers, False, bounded), memory_budget=default_memory_budget() // workers)

@@ -127,6 +127,10 @@ class CallQueue:
         """The watermark before the first element; MAX_MICROS if there is none."""
         return self._segments[0].watermark if self._size else MAX_MICROS
 
+    def low(self) -> int:
+        """The least timestamp of an element; MAX_MICROS if there is none."""
+        return min((entry.micros for _, entry in self.entries()), default=MAX_MICROS)
+
     def entries(self) -> Iterator[tuple[int, Entry]]:
         """Each element, with the watermark before it."""
         for segment in self._segments:

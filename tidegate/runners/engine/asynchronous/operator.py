@@ -28,7 +28,7 @@ from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, WindowsColum
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import ParDo
-from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.user_code.user_fn import UserFn
 
 CALLS_IN_FLIGHT: Final = "calls_in_flight"
@@ -130,6 +130,9 @@ class AsyncOperator(AwaitingOperator):
     def hold(self) -> int:
         self._published = self._queue.first  # the runner is about to publish this watermark
         return self._queue.hold()
+
+    def under_way(self) -> int:
+        return min(self._queue.low(), MAX_MICROS - 1) if self.pending else MAX_MICROS
 
     def close(self) -> None:
         try:

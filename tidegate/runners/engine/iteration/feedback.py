@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.iteration.backlog import least
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block
@@ -113,40 +114,44 @@ class FeedbackHead(Operator):
         self._turn.clear()
 
     def _entering(self, block: Block) -> Emitted:
-        least = _least(block)
-        self._taken = least if self._taken is None else min(self._taken, least)
+        low = least(block)
+        self._taken = low if self._taken is None else min(self._taken, low)
         return self.node.outputs[0].collection, block
 
     def _feed_back(self, block: Block) -> None:
-        least = _least(block)
-        if least < self._published:
-            if self._taken is not None and least < self._taken and not self.keeps_elements:
-                raise self._located(
-                    f"an element with the timestamp {Timestamp.of_micros(least)} was fed back, which is earlier than "
-                    "that of every element it can be made of. Windows in the loop have ended by then: feed back "
-                    "elements with the timestamps that they had, or later ones"
-                )
+        low = least(block)
+        if low < self._published:
+            if self._taken is not None and low < self._taken and not self.keeps_elements:
+                raise self._located(made_earlier(low))
             late = sum(micros < self._published for micros in block.timestamp_column())
             self.context.count(self.label, FED_BACK_LATE, late)
-        self._low = min(self._low, least)
+        self._low = min(self._low, low)
         self.context.count(self.label, FED_BACK, len(block))
         try:
             self._back.add(block)
         except RunError as error:
-            raise self._located(
-                f"{error}. The loop holds {self.backlog:,} elements that were fed back and wait for their turn: if it "
-                "multiplies what goes round, filter what it feeds back, or give it max_hops"
-            ) from error
+            raise self._located(multiplies(error, self.backlog)) from error
 
-    def _located(self, message: str) -> TidegateError:
-        return located(RunError(message), self.label, self.node.where)
+    def _located(self, error: RunError) -> TidegateError:
+        return located(error, self.label, self.node.where)
 
     def _store(self) -> BlockStore:
         """A store with an eighth of the memory budget; there are two."""
         return BlockStore(max(1, self.context.memory_budget // 8), lambda: self.context.temp_dir())
 
 
-def _least(block: Block) -> int:
-    """The least timestamp of a block."""
-    column = block.timestamps
-    return column if isinstance(column, int) else min(column)
+def multiplies(error: RunError, elements: int) -> RunError:
+    """The error of a loop whose backlog of so many elements can't go to disk, which has raised `error`."""
+    return RunError(
+        f"{error}. The loop holds {elements:,} elements that were fed back and wait for their turn: if it multiplies "
+        "what goes round, filter what it feeds back, or give it max_hops"
+    )
+
+
+def made_earlier(micros: int) -> RunError:
+    """The error of a loop that feeds back an element with that timestamp, which the watermark has passed."""
+    return RunError(
+        f"an element with the timestamp {Timestamp.of_micros(micros)} was fed back, which is earlier than that of "
+        "every element it can be made of. Windows in the loop have ended by then: feed back elements with the "
+        "timestamps that they had, or later ones"
+    )

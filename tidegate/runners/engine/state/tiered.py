@@ -116,6 +116,10 @@ class TieredOperator(Operator):
         spilled = self.cold.first("hold")
         return self.inner.hold() if spilled is None else min(spilled, self.inner.hold())
 
+    def under_way(self) -> int:
+        spilled = None if self.cold.first("clock") is None else self.cold.first("hold")
+        return self.inner.under_way() if spilled is None else min(spilled, self.inner.under_way())
+
     def finish(self) -> Iterator[Emitted]:
         self._about_to_change(None)
         yield from self.on_watermark(MAX_MICROS)

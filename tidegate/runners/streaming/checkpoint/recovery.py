@@ -32,7 +32,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError, counted
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import Node, ParDo, Write, side_inputs
+from tidegate.sdk.portable.model import Feedback, Node, ParDo, Write, side_inputs
 
 
 class ResumeError(BuildError):
@@ -160,8 +160,8 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
     """The stored states that each task reads: those that hold its keys, in every stage that had one of its steps.
 
     Key group `g` belongs to task `g * parallelism // max_parallelism`. State without a key, such as metrics, stays with
-    the task of the same index, or goes to the last task. Elements that wait for a side input or a call may
-    belong to any task, so there every task reads all states.
+    the task of the same index, or goes to the last task. Elements that wait for a side input or a call, or have been
+    fed back, may belong to any task, so there every task reads all states.
     """
     stage_of = {step.name: step.stage for step in manifest.steps}
     parts: dict[int, list[TaskPart]] = {}
@@ -193,7 +193,7 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
 
 def _lets_elements_wait(node: Node) -> bool:
     """Return whether the state of a node has elements that are not divided by key."""
-    return bool(side_inputs(node)) or (isinstance(node, ParDo) and node.calls is not None)
+    return bool(side_inputs(node)) or isinstance(node, Feedback) or (isinstance(node, ParDo) and node.calls is not None)
 
 
 def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:

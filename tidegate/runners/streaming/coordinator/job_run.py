@@ -12,6 +12,7 @@ from tidegate.runners.streaming.coordinator.outbox import Outbox
 from tidegate.runners.streaming.coordinator.restart_strategy import RestartStrategy
 from tidegate.runners.streaming.coordinator.workers import EndedTasks, Workers
 from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.step_state import is_live
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, StartWorkers, StopJob
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
 from tidegate.sdk.metrics import MetricCells
@@ -42,7 +43,8 @@ class JobRun:
         self.out = Outbox(settings.workers)
         self.deployment = Deployment(job, resume)
         self.regions = self.deployment.regions
-        self.restarts = RestartStrategy(settings.restart, retry_user_errors=not (settings.batch or self.scripted))
+        ends = settings.batch or not (settings.streaming or any(is_live(step, job.plan) for step in job.plan.steps))
+        self.restarts = RestartStrategy(settings.restart, retry_user_errors=not (ends or self.scripted))
         self.ended_tasks = EndedTasks(resume.counted if resume else None)
         self.checkpoints = CheckpointCoordinator(
             job, epoch, self.deployment, resume, self.out, self.ended_tasks, wall, first, leftovers
@@ -64,12 +66,13 @@ class JobRun:
     @property
     def draining(self) -> bool:
         """Whether the requested stop ends the sources for good: on request, or because no checkpoint would outlive the
-        job."""
+        job. A loop might go on without end, so what is in it then is dropped unless a drain was requested."""
         stop = self.stop
         if stop is None:
             return False
         is_resumable = stop.savepoint is not None or self.job.settings.checkpoints.directory is not None
-        return stop.drain or not is_resumable or self.job.settings.batch or self.scripted
+        may_stop = is_resumable or bool(self.job.loops)
+        return stop.drain or not may_stop or self.job.settings.batch or self.scripted
 
     @property
     def is_first_attempt(self) -> bool:

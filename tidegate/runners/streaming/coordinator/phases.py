@@ -11,6 +11,8 @@ from `Recording` on are in `end_phases`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.iteration.decision import not_met
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
@@ -23,6 +25,7 @@ from tidegate.runners.streaming.coordinator.job_run import JobRun
 from tidegate.runners.streaming.coordinator.phase import Phase
 from tidegate.runners.streaming.coordinator.quiescence import QuiescenceRounds
 from tidegate.runners.streaming.coordinator.restart_strategy import FailJob, Failure, Restart
+from tidegate.runners.streaming.feedback.loop_watermark import LoopTimes
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.protocol.coordinator_io import (
     Begin,
@@ -35,6 +38,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     Acknowledge,
     Decline,
+    LoopReport,
     QuiescencePassed,
     QuiescenceReached,
     RequestQuiescence,
@@ -42,6 +46,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     StopSources,
     TaskEnded,
     ToCoordinator,
+    ToWorker,
     TriggerBarrier,
 )
 from tidegate.sdk.errors import counted
@@ -175,6 +180,7 @@ class Running(AttemptPhase):
     def __init__(self, run: JobRun) -> None:
         super().__init__(run)
         self._quiescence = QuiescenceRounds()
+        self._loops = LoopTimes(run.job)
 
     def on_message(self, worker: int, message: ToCoordinator, now: int) -> Phase:
         run = self.run
@@ -191,12 +197,15 @@ class Running(AttemptPhase):
             case Decline():
                 return self._fail_if(run.checkpoints.decline(message, now), now)
             case RequestQuiescence(round=round, clock=clock):
-                self._quiescence.begin(worker, round)
+                self._quiescence.begin(worker, message)
                 run.out.send_all(TriggerBarrier(round, "quiescence", clock=clock))
-                self._answer_if_quiescent(round)
-            case QuiescencePassed(round=round, task=task):
-                self._quiescence.passed(round, task)
-                self._answer_if_quiescent(round)
+                self._answer_if_quiescent()
+            case QuiescencePassed(round=round, task=task, moved=moved):
+                self._quiescence.passed(round, task, moved=moved)
+                self._answer_if_quiescent()
+            case LoopReport():
+                self._send_all(self._loops.report(message))
+                self._answer_if_quiescent()
             case _:
                 return super().on_message(worker, message, now)
         return self
@@ -314,10 +323,26 @@ class Running(AttemptPhase):
             self.cleanup = self.run.abort_output(self.run.sinks)
         return not self.cleanup
 
-    def _answer_if_quiescent(self, round: int) -> None:
-        worker = self._quiescence.complete(round, self.run.regions.deployed())
-        if worker is not None:
-            self.run.out.send(worker, QuiescenceReached(round))
+    def _answer_if_quiescent(self) -> None:
+        """Answer a test stream when all tasks have handled its event, and what they have fed back has gone round."""
+        if not self._quiescence.all_passed(self.run.regions.deployed()):
+            return
+        if self._loops.live:
+            clock = self._loops.next_clock if self._quiescence.at_rest and self._quiescence.last else None
+            if clock is not None or not self._quiescence.at_rest:
+                if not self._loops.calm:
+                    self._send_all(self._loops.next_marks())
+                    return
+                again = self._quiescence.again(clock)
+                self._loops.stir()
+                self.run.out.send_all(TriggerBarrier(again.checkpoint, "quiescence", clock=again.clock))
+                return
+        worker, round = self._quiescence.complete()
+        self.run.out.send(worker, QuiescenceReached(round))
+
+    def _send_all(self, messages: Iterable[ToWorker]) -> None:
+        for message in messages:
+            self.run.out.send_all(message)
 
     def _fail_if(self, why: str, now: int) -> Phase:
         return self.lost(why, now) if why else self

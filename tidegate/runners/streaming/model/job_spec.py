@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from tidegate.runners.plan import Plan
+from tidegate.runners.engine.iteration.feedback_loop import FeedbackLoop, feedback_loops
+from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import Topology
 
@@ -48,8 +49,19 @@ class Job:
         """The tasks of the plan and the channels between them."""
         return Topology(self.plan, self.settings.workers)
 
+    @cached_property
+    def loops(self) -> list[FeedbackLoop]:
+        """The feedback loops of the plan."""
+        return feedback_loops(self.plan)
+
+    @cached_property
+    def counting(self) -> frozenset[Edge]:
+        """The edges of loops that count how often elements go round."""
+        counted = [loop for loop in self.loops if loop.node.max_hops is not None]
+        return frozenset(edge for edge in self.plan.edges if any(loop.has(edge) for loop in counted))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "topology"}
+        return {name: value for name, value in vars(self).items() if name not in ("topology", "loops", "counting")}
 
 
 def _output_run(run: str, epoch: int) -> str:

@@ -9,7 +9,16 @@ from typing import Final, Literal, TypeAlias
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.portable.async_calls import AsyncCalls
-from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Iterate, Node, ParDo, TestStream, side_inputs
+from tidegate.sdk.portable.model import (
+    CombinePerKey,
+    Feedback,
+    GroupByKey,
+    Iterate,
+    Node,
+    ParDo,
+    TestStream,
+    side_inputs,
+)
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
@@ -99,6 +108,8 @@ def _state(step: Step) -> str:
             named = (f"{each.name}: {each.start!r}" if each.name else repr(each.start) for each in node.variables)
             read = [repr(collection) for collection in node.inputs if collection not in starts]
             parts.append(f"a loop over {', '.join(named)}" + (f", which reads {', '.join(read)}" if read else ""))
+        case Feedback() as node:
+            parts.append(f"what is fed back as {node.after!r}")
         case _:
             pass
     return ", ".join(parts)

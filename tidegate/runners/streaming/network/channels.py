@@ -1,7 +1,7 @@
 """The two ends of a channel, with credit-based flow control: only blocks need credit, but all items stay in order.
 
 Small blocks are buffered until together they fill a block, or until the buffer timeout. A collection status is buffered
-behind them and replaced by a later one: a watermark may be delayed, but never overtake elements. Barriers are not
+behind them and replaced by a later one: a watermark may be delayed, but never overtake elements. Other events are not
 buffered.
 
 >>> sent = []
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
+from tidegate.runners.streaming.protocol.stream_items import Barrier, Event, Item
 from tidegate.sdk.data.block import Block, joined
 
 
@@ -81,10 +81,10 @@ class OutputChannel:
         elif self.since is None:
             self.since = now
 
-    def barrier(self, barrier: Barrier) -> None:
-        """Send a barrier behind all earlier items."""
+    def event(self, event: Event) -> None:
+        """Send an event that is not buffered, such as a barrier, behind all earlier items."""
         self._queue_buffered()
-        self._queue.append(barrier)
+        self._queue.append(event)
         self.since = None
         self.pump()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import BarrierKind
 from tidegate.sdk.connectors.sinks import Committable
@@ -258,6 +259,26 @@ class PeerWatermark:
 
 
 @dataclass(frozen=True, slots=True)
+class BeginMark:
+    """Send the mark with that number round a feedback loop as soon as the one before is back. `loop`: the head's
+    step."""
+
+    loop: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopTime:
+    """The answer to all heads' `LoopReport`s at a mark: the status of what enters and comes round. `settled`: nothing
+    is under way, so that the status changes only when those of the inputs do."""
+
+    loop: int
+    number: int
+    status: CollectionStatus
+    settled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """Close all tasks and exit."""
 
@@ -277,6 +298,8 @@ ToWorker: TypeAlias = (
     | StopSources
     | PauseSources
     | PeerWatermark
+    | BeginMark
+    | LoopTime
     | Cancel
 )
 
@@ -383,19 +406,38 @@ class Decline:
 
 
 @dataclass(frozen=True, slots=True)
+class LoopReport:
+    """The head of a feedback loop has sent a mark. `low`: no element that is or comes under way will be earlier (µs),
+    unless it enters from `inputs`, of which these are the statuses by name. `moved`: elements have been under way since
+    the mark before. `clock`: when the next timer in the loop fires (µs)."""
+
+    loop: int
+    head: int
+    number: int
+    low: int
+    inputs: tuple[tuple[str, CollectionStatus], ...]
+    moved: bool
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
 class QuiescencePassed:
-    """A task has passed the barrier of a quiescence round."""
+    """A task has passed the barrier of a quiescence round. `moved`: a feedback loop whose head it has was not at rest
+    since the round before."""
 
     round: int
     task: TaskId
+    moved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RequestQuiescence:
-    """A test stream has emitted an event, and waits until all tasks have processed it. `clock`: of the barrier."""
+    """A test stream has emitted an event, and waits until all tasks have processed it. `clock`: of the barrier. `last`:
+    no event follows, so that the clock is set forward while elements wait for it in feedback loops."""
 
     round: int
     clock: int | None = None
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,6 +476,7 @@ ToCoordinator: TypeAlias = (
     | Acknowledge
     | Decline
     | QuiescencePassed
+    | LoopReport
     | RequestQuiescence
     | Committed
     | OutputAborted

@@ -43,12 +43,14 @@ def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage
     for _, state in assigned:
         metrics.merge(state.metrics)
     clock = max(state.clock for _, state in states)
+    fed_back = tuple(entry for _, state in assigned for entry in state.fed_back)
+    hops = min((state.hops for _, state in assigned), default=0)
     if all(part.parallelism == parallelism for part in parts):
         standings = {name: status for _, state in assigned for name, status in state.standings.items()}
         outgoing = {id: blocks for _, state in assigned for id, blocks in state.outgoing.items()}
         incoming = {id: blocks for _, state in assigned for id, blocks in state.incoming.items()}
         return TaskRestore(
-            TaskState(standings, outgoing, incoming, metrics, clock),
+            TaskState(standings, outgoing, incoming, metrics, clock, fed_back, hops),
             tuple(part.handle.files[1:] for part, _ in assigned),
             None,
         )
@@ -61,7 +63,7 @@ def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage
     outgoing = {id: blocks for _, state in assigned for id, blocks in state.outgoing.items()}
     incoming = _redistributed([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
-    return TaskRestore(TaskState(standings, outgoing, incoming, metrics, clock), files, keeps)
+    return TaskRestore(TaskState(standings, outgoing, incoming, metrics, clock, fed_back, hops), files, keeps)
 
 
 def _redistributed(

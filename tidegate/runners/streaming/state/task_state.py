@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
@@ -23,7 +24,9 @@ class TaskState:
     """The state of a task, except its operators' state, which the state backend stores.
 
     `standings`: the collection status of the input of each step. `outgoing`, `incoming`: the blocks that an unaligned
-    barrier has overtaken. `clock`: the processing time of the snapshot (µs).
+    barrier has overtaken. `clock`: the processing time of the snapshot (µs). `fed_back`: the blocks that came round
+    ahead of the barrier, each with the head of the loop and how often it has gone round; `hops`: how often the elements
+    have whose calls are in flight.
     """
 
     standings: Mapping[str, CollectionStatus]
@@ -31,11 +34,17 @@ class TaskState:
     incoming: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
     metrics: MetricCells = field(default_factory=MetricCells)
     clock: int = MIN_MICROS
+    fed_back: tuple[tuple[str, int, Block], ...] = ()
+    hops: int = 0
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     @property
     def in_flight(self) -> int:
         """The number of blocks that were in flight."""
-        return sum(len(blocks) for blocks in (*self.outgoing.values(), *self.incoming.values()))
+        in_channels = sum(len(blocks) for blocks in (*self.outgoing.values(), *self.incoming.values()))
+        return in_channels + len(self.fed_back)
 
 
 def dumps(state: TaskState) -> bytes:

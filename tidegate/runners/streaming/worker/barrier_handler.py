@@ -104,6 +104,8 @@ class BarrierHandler:
     def overtakable(self, channel: ChannelId) -> bool:
         """Whether a barrier may overtake the data in a channel: only data that can be partitioned again."""
         edge = self._job.plan.edges[channel.edge]
+        if edge in self._job.counting:  # the events that count would be overtaken as well
+            return False
         return edge.pipelined and edge.exchange is not None and edge.exchange.routing in ("hash", "rebalance")
 
     def _begin(self, before: Barrier | None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator_graph import Graph
@@ -43,6 +44,8 @@ class _ScriptPlayer:
 
     step: Step
     script: StreamScript
+    stride: int = 1
+    """The difference between the numbers of two rounds."""
     _clock: int = 0
     _round: int = 0
     _waiting: bool = False
@@ -62,7 +65,7 @@ class _ScriptPlayer:
         time in the operators."""
         event = None if self._round == 0 else self.script.next()
         self._waiting = True
-        self._round += 1
+        self._round += self.stride
         if event is not None:
             self._clock += event.elapsed
         return event, Barrier(self._round, "quiescence", clock=self._clock)
@@ -94,7 +97,8 @@ class SourceDriver:
         self._script: _ScriptPlayer | None = None
         for step in env.plan.stage_steps(env.task.stage):
             if isinstance(step.head, TestStream):
-                self._script = _ScriptPlayer(step, StreamScript(step.head))
+                # Where there are loops, further barriers follow each event.
+                self._script = _ScriptPlayer(step, StreamScript(step.head), _STRIDE if env.job.loops else 1)
             elif step.is_source:
                 self._sources[step.id] = _Source(step, _reader(step, env, watermark_alignment))
 
@@ -206,7 +210,11 @@ class SourceDriver:
         if event is not None and event.status is not None:
             yield from graph.updating(event.collection, event.status)
         self._trigger(barrier)
-        self._env.services.report(RequestQuiescence(barrier.checkpoint, barrier.clock))
+        last = script.script.ended
+        self._env.services.report(RequestQuiescence(barrier.checkpoint, barrier.clock, last))
+
+
+_STRIDE: Final = 1 << 32
 
 
 def _reader(step: Step, env: TaskEnvironment, alignment: WatermarkAlignment | None) -> SourceReader:

@@ -18,10 +18,11 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge
+from tidegate.runners.streaming.feedback.task_loops import TaskLoops
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
-from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
 from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.state.backend import StateBackend
@@ -36,8 +37,8 @@ from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
-from tidegate.sdk.time import MIN_MICROS, SECOND
+from tidegate.sdk.metrics import MetricCells, collecting
+from tidegate.sdk.time import SECOND
 
 
 class Task:
@@ -76,15 +77,20 @@ class Task:
         self._backend: StateBackend | None = None
         """None in a batch job, which takes no checkpoints."""
         if not job.settings.batch:
-            self._backend = services.backend(id, attempt, lambda: self.graph.operators(), context.memory_budget)
+            self._backend = services.backend(
+                id, attempt, lambda: {**self.graph.operators(), **self.loops.operators()}, context.memory_budget
+            )
         try:
             self.graph = self._build_graph()
         except BaseException:
             if self._backend is not None:
                 quietly(self._backend.close)
             raise
+        channels = self.inputs.channels, self.inputs.feedback, self.outputs.channels
+        self.loops = TaskLoops(job, id, context, self.graph, *channels, services.report, self._barriers)
+        self.outputs.before_write = self.loops.before_write if self.loops else None
         self._checkpointer = TaskCheckpointer(
-            env, self._barriers, self.inputs, self.sources, self.graph, self.outputs, self._backend
+            env, self._barriers, self.inputs, self.sources, self.graph, self.outputs, self.loops, self._backend
         )
 
     def _build_graph(self) -> Graph:
@@ -125,11 +131,13 @@ class Task:
         self._env.context.metrics.merge(state.metrics)
         self.inputs.restore(state.incoming)
         self.outputs.restore(state.outgoing)
+        self.loops.restore(state.fed_back, state.hops)
 
     def close(self) -> None:
         """Release everything after the task has ended."""
         with collecting(self._env.context.metrics):
             self.graph.close()
+        self.loops.close()
         self.sources.close()
         self._checkpointer.close()
 
@@ -229,6 +237,7 @@ class Task:
             instants.append(now + math.ceil(wait * SECOND))
         if not self.outputs.full and not (self._current is not None and self._awaits_calls()):
             instants += [] if self.graph.blocked else self.sources.poll_times()
+            instants += [] if self.graph.paused else self.loops.next_wakes()
             timer = self.graph.next_clock() if env.ticks else None
             if timer is not None:
                 instants.append(now + max(0, timer - env.services.clock.now()))
@@ -236,33 +245,12 @@ class Task:
 
     def status(self) -> TaskStatus:
         """The counters, times and watermark of the task."""
-        times = self._env.times
-        times.switch(times.activity, self._env.services.seconds())
         statuses = [*self.inputs.statuses, *self.sources.statuses]
-        active = [status.watermark for status in statuses if not (status.idle or status.ended)]
-        greatest = max((status.watermark for status in statuses), default=MIN_MICROS)
-        return TaskStatus(
-            self.id,
-            times.records_in,
-            times.records_out,
-            times.busy,
-            times.idle,
-            times.backpressured,
-            min(active, default=greatest),
-            "ended" if self.ended else "running",
-            not active,
-        )
+        return self._env.times.status(self.id, statuses, self._env.services.seconds(), ended=self.ended)
 
     def metrics(self) -> MetricCells:
-        """The metrics of the task. The pre-combining part of a combine reports no output: its merge does."""
-        parts = [step.label for step in self._env.steps if step.phase == "parts"]
-        if not parts:
-            return self._env.context.metrics
-        metrics = MetricCells()
-        metrics.merge(self._env.context.metrics)
-        for label in parts:
-            metrics.counters.pop(MetricKey(label, ENGINE, "elements_out"), None)
-        return metrics
+        """The metrics of the task."""
+        return self._env.metrics
 
     def _pausing(self) -> bool:
         """Whether an operator that emits very much at the end of its input should pause, and resume later."""
@@ -294,15 +282,20 @@ class Task:
             return self.graph.emitting_results()
         if self.graph.paused and not self.sources.paused:
             return self.graph.resuming()
-        blocked = self.graph.blocked
-        if (channel := self.inputs.next(blocks=not blocked)) is not None:
+        blocked, loops = self.graph.blocked, self.loops
+        if (action := loops.next(self._env.monotonic(), blocked=blocked)) is not None:
+            return action
+        if (channel := self.inputs.next(blocks=not blocked, held=loops.holds if loops else None)) is not None:
+            loops.turn = True
             return self._handle(channel)
+        if not blocked and (emitting := loops.emitting()) is not None:
+            return emitting
         if not blocked and (polling := self.sources.next(self.graph)) is not None:
-            return polling
+            return loops.apart(polling)
         if self._env.ticks:
             timer, now = self.graph.next_clock(), self._env.services.clock.now()
             if timer is not None and timer <= now:
-                return self.graph.ticking(now)
+                return self.loops.apart(self.graph.ticking(now))
         return None
 
     def _handle(self, channel: Input) -> Iterator[None]:
@@ -310,28 +303,34 @@ class Task:
         match item:
             case Block():
                 if self._env.ticks:
-                    yield from self.graph.ticking(self._env.services.clock.now())
+                    yield from self.loops.apart(self.graph.ticking(self._env.services.clock.now()))
                 yield from self._enter(channel.id, item)
             case CollectionStatus():
                 if item.ended:
                     self._barriers.end(channel.id)
-                yield from self.graph.updating(*self.inputs.update(channel.id, item))
+                    self.loops.end(channel.id)
+                yield from self.loops.updating(*self.inputs.update(channel.id, item))
             case Barrier():
                 assert isinstance(channel, InputChannel)
                 self._barriers.arrived(channel, item)
+            case LoopMark() | Hops():
+                self.loops.receive(channel.id, item)
 
     def _enter(self, channel: ChannelId, block: Block) -> Iterator[None]:
         edge = self._env.plan.edges[channel.edge]
         self._env.times.records_in += len(block)
         if edge.target in self.outputs.sinks:
             self.outputs.sinks[edge.target].write(block)
+        elif self.loops:
+            yield from self.loops.delivering(channel, block)
         else:
             yield from self.graph.delivering(edge, block)
 
     def _finish_if_ended(self) -> None:
         if self.ended or self._barriers.aligned:
             return
-        if not self.inputs.ended or not self.sources.ended or self.graph.paused or self.graph.pending:
+        ended = self.inputs.ended and self.sources.ended and self.loops.over
+        if not ended or self.graph.paused or self.graph.pending:
             return
         self.ended = True
         self.outputs.finish()

@@ -12,6 +12,7 @@ from typing import Final
 
 from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.streaming.feedback.task_loops import TaskLoops
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import copied
 from tidegate.runners.streaming.protocol.stream_items import Barrier
@@ -42,6 +43,7 @@ class TaskCheckpointer:
         sources: SourceDriver,
         graph: Graph,
         outputs: TaskOutputs,
+        loops: TaskLoops,
         backend: StateBackend | None,
     ) -> None:
         self._env = env
@@ -50,6 +52,7 @@ class TaskCheckpointer:
         self._sources = sources
         self._graph = graph
         self._outputs = outputs
+        self._loops = loops
         self._backend = backend
         self._snapshot: TaskSnapshot | None = None
         """The snapshot that is being stored."""
@@ -59,6 +62,7 @@ class TaskCheckpointer:
     def abort(self, checkpoint: int) -> bool:
         """Discard a checkpoint; return whether its barrier was the current one."""
         was_current = self._barriers.abort(checkpoint)
+        self._loops.pass_checkpoint(checkpoint)
         if self._snapshot is not None and self._snapshot.checkpoint == checkpoint:
             self._decline(self._snapshot)
         return was_current
@@ -79,7 +83,7 @@ class TaskCheckpointer:
         started = self._env.services.seconds()
         yield from self._graph.ending_bundles()
         if barrier.clock is not None:
-            yield from self._graph.ticking(barrier.clock)
+            yield from self._loops.apart(self._graph.ticking(barrier.clock))
         self._outputs.forward_statuses(self._graph)
         if self._barriers.current is not barrier:
             return  # aborted while blocks of the bundle waited for credit
@@ -91,7 +95,8 @@ class TaskCheckpointer:
             self._outputs.forward_statuses(self._graph)
             self._outputs.forward(barrier, self._barriers.overtakable)
             self._barriers.done()
-            self._env.services.report(QuiescencePassed(barrier.checkpoint, self._env.task))
+            moved = self._loops.passed_quiescence()
+            self._env.services.report(QuiescencePassed(barrier.checkpoint, self._env.task, moved))
             return
         if not self._barriers.aligned:
             barrier = replace(barrier, unaligned=True)
@@ -135,7 +140,8 @@ class TaskCheckpointer:
         started = env.services.seconds()
         if self._snapshot is not None:  # its checkpoint was aborted, and that message has not arrived yet
             self._decline(self._snapshot)
-        missing = self._barriers.missing
+        self._loops.pass_checkpoint(barrier.checkpoint - 1)
+        missing, recorded = self._barriers.missing, self._loops.recorded()
         name = f"chk-{barrier.checkpoint:06}/{env.task}.{env.attempt}"
         prepared = self._outputs.prepare(last=ended)
         splits = self._sources.progress(barrier.checkpoint)
@@ -157,8 +163,13 @@ class TaskCheckpointer:
             ended=ended,
             started=started,
             alignment=alignment,
-            missing=set(missing),
+            missing={*missing, *(channel.id for channel in recorded)},
+            hops=self._loops.hops,
         )
+        for channel, head in recorded.items():  # before the barrier can come round
+            note = partial(snapshot.add_fed_back, head)
+            channel.record_feedback(barrier.checkpoint, note, partial(snapshot.done, channel.id))
+        self._loops.pass_checkpoint(barrier.checkpoint)
         for id, blocks in self._outputs.forward(barrier, self._barriers.overtakable).items():
             snapshot.outgoing[id] = [self._in_flight(id, block) for block in blocks]
         snapshot.paused = env.services.seconds() - started

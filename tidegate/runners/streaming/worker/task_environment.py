@@ -15,7 +15,8 @@ from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.metrics import MetricCells, in_round
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
+from tidegate.sdk.portable.model import Feedback
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +53,22 @@ class TaskEnvironment:
 
     @property
     def steps(self) -> list[Step]:
-        """The steps of the task that are operators: neither sources nor sinks."""
+        """The steps of the task that are operators: neither sources nor sinks, nor heads of feedback loops."""
         steps = [step for step in self.plan.stage_steps(self.task.stage) if not (step.is_source or step.is_sink)]
+        steps = [step for step in steps if not isinstance(step.head, Feedback)]
         return [step_in_round(step, self.round) for step in steps] if self.round else steps
+
+    @property
+    def metrics(self) -> MetricCells:
+        """The metrics of the task. The pre-combining part of a combine reports no output: its merge does."""
+        parts = [step.label for step in self.steps if step.phase == "parts"]
+        if not parts:
+            return self.context.metrics
+        metrics = MetricCells()
+        metrics.merge(self.context.metrics)
+        for label in parts:
+            metrics.counters.pop(MetricKey(label, ENGINE, "elements_out"), None)
+        return metrics
 
     @property
     def loop(self) -> Loop | None:

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.plan import Edge
+from tidegate.runners.streaming.feedback.channel import FeedbackChannel
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
@@ -30,12 +31,19 @@ class TaskInputs:
 
     def __init__(self, env: TaskEnvironment, pipelined: Callable[[ChannelId], InputChannel]) -> None:
         self.channels: dict[ChannelId, Input] = {}
+        self.feedback: dict[ChannelId, FeedbackChannel] = {}
+        """The channels that lead back to the heads of loops: they take what comes at once, and are not read in turn."""
         self._statuses: dict[str, dict[ChannelId, CollectionStatus]] = {}
         self._stored_sides: list[Input] = []
         self._plan = env.plan
         topology = env.job.topology
         for id in topology.channels_into(env.task):
             edge = self._plan.edges[id.edge]
+            if self._plan.feeds_back(edge):
+                back = pipelined(id)
+                assert isinstance(back, FeedbackChannel)
+                self.feedback[id] = back
+                continue
             if not self._reads(env, edge):
                 continue
             channel = pipelined(id) if edge.pipelined else _reader(env, id, edge)
@@ -44,7 +52,8 @@ class TaskInputs:
             if edge.side is not None and not edge.pipelined:
                 self._stored_sides.append(channel)
         for _, edge in topology.edges_into(env.task.stage):
-            self._statuses.setdefault(edge.received, {})
+            if not self._plan.feeds_back(edge):
+                self._statuses.setdefault(edge.received, {})
         self._minima = {collection: MinWatermark() for collection in self._statuses}
         self._order = list(self.channels.values())
         self._turn = 0
@@ -73,16 +82,22 @@ class TaskInputs:
         """Whether the next item of some channel is a barrier."""
         return any(channel.ready and channel.next_is(Barrier) for channel in self._order)
 
-    def next(self, *, blocks: bool = True) -> Input | None:
+    def next(self, *, blocks: bool = True, held: Callable[[ChannelId], bool] | None = None) -> Input | None:
         """The next channel to read, in turn; side inputs from blocking exchanges come before all others. `blocks`:
-        whether its next item may be a block."""
+        whether its next item may be a block; `held` are channels of which it may not."""
+
+        def may_read(channel: Input) -> bool:
+            if not channel.ready or not channel.next_is(Block):
+                return channel.ready
+            return blocks and not (held is not None and held(channel.id))
+
         for side in self._stored_sides:
-            if side.ready and (blocks or not side.next_is(Block)):
+            if may_read(side):
                 return side
         order = self._order
         for offset in range(len(order)):
             at = (self._turn + offset) % len(order)
-            if order[at].ready and (blocks or not order[at].next_is(Block)):
+            if may_read(order[at]):
                 self._turn = at + 1
                 return order[at]
         return None
@@ -97,7 +112,7 @@ class TaskInputs:
 
     def pipelined(self, id: ChannelId) -> InputChannel:
         """A channel between running tasks."""
-        channel = self.channels[id]
+        channel = self.feedback.get(id) or self.channels[id]
         assert isinstance(channel, InputChannel)
         return channel
 

@@ -40,6 +40,8 @@ class TaskOutputs:
         self._full: set[ChannelId] = set()
         self._subpartitions: list[SubpartitionWriter] = []
         self._partitioners: dict[str, list[Partitioner]] = {}
+        self.before_write: Callable[[Partitioner, Block], None] | None = None
+        """Called before each block that is partitioned, if there are feedback loops."""
         self._emitted: dict[str, int] = {}
         """How many elements have been emitted of each collection that leaves the body of a loop."""
         for number, edge in env.job.topology.edges_out_of(env.task.stage):
@@ -107,7 +109,7 @@ class TaskOutputs:
             if barrier.unaligned and overtakable(id):
                 overtaken[id] = channel.overtake(barrier)
             else:
-                channel.barrier(barrier)
+                channel.event(barrier)
         return overtaken
 
     def flush(self, now: int) -> None:
@@ -175,6 +177,8 @@ class TaskOutputs:
 
         def outlet(block: Block) -> None:
             env.times.records_out += len(block)
+            if self.before_write is not None:
+                self.before_write(partitioner, block)
             try:
                 partitioner.write(block, env.monotonic())
             except (PicklingError, RunError) as error:  # of a blocking exchange; for others the worker names the step

@@ -2,7 +2,8 @@
 
 The state backend captures the state of the operators at once, and stores it asynchronously; the remaining state of the
 task is written last, to a small separate file. An unaligned snapshot is complete only once the barrier has arrived on
-every channel: until then it collects the blocks that the barrier has overtaken.
+every channel: until then it collects the blocks that the barrier has overtaken. So is that of the head of a loop: it
+collects what comes round ahead of the barrier.
 """
 
 from __future__ import annotations
@@ -56,12 +57,18 @@ class TaskSnapshot:
     missing: set[ChannelId]
     outgoing: dict[ChannelId, list[Block]] = field(default_factory=dict)
     incoming: dict[ChannelId, list[Block]] = field(default_factory=dict)
+    fed_back: list[tuple[str, int, Block]] = field(default_factory=list)
+    hops: int = 0
     _operator_files: tuple[StateFile, ...] = ()
     _task_file: PendingFile | None = None
 
     def add_in_flight(self, channel: ChannelId, block: Block) -> None:
         """Add a block of an input channel that the barrier has overtaken."""
         self.incoming.setdefault(channel, []).append(block)
+
+    def add_fed_back(self, head: str, block: Block, hops: int) -> None:
+        """Add a block that has come round ahead of the barrier, to the head of a loop."""
+        self.fed_back.append((head, hops, block))
 
     def done(self, channel: ChannelId) -> None:
         """Stop expecting a channel: the barrier has arrived on it, or it has ended."""
@@ -100,7 +107,9 @@ class TaskSnapshot:
             self._task_file.abandon()
 
     def _state(self) -> TaskState:
-        return TaskState(self.statuses, self.outgoing, self.incoming, self.metrics, self.clock)
+        return TaskState(
+            self.statuses, self.outgoing, self.incoming, self.metrics, self.clock, tuple(self.fed_back), self.hops
+        )
 
 
 def unpicklable_state_error(error: UnpicklableState, steps: Sequence[Step]) -> BaseException:

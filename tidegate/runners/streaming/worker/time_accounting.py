@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
+from tidegate.sdk.time import MIN_MICROS
 
 Activity: TypeAlias = Literal["busy", "idle", "backpressured"]
 
@@ -19,6 +25,23 @@ class TimeAccounting:
     records_out: int = 0
     last: float = 0.0
     activity: Activity = "idle"
+
+    def status(self, task: TaskId, statuses: Sequence[CollectionStatus], now: float, *, ended: bool) -> TaskStatus:
+        """The counters, times and watermark of a task with these statuses of its inputs and sources."""
+        self.switch(self.activity, now)
+        active = [status.watermark for status in statuses if not (status.idle or status.ended)]
+        greatest = max((status.watermark for status in statuses), default=MIN_MICROS)
+        return TaskStatus(
+            task,
+            self.records_in,
+            self.records_out,
+            self.busy,
+            self.idle,
+            self.backpressured,
+            min(active, default=greatest),
+            "ended" if ended else "running",
+            not active,
+        )
 
     def switch(self, activity: Activity, now: float) -> None:
         """Charge the time since the last call to the activity so far, and begin another one."""

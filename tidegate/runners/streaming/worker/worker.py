@@ -15,6 +15,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.checkpoint.committer import Committer
+from tidegate.runners.streaming.feedback.channel import FeedbackChannel
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
@@ -23,6 +24,7 @@ from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     AssignSplits,
+    BeginMark,
     Cancel,
     CheckpointAborted,
     CheckpointCompleted,
@@ -32,6 +34,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     DivideSplits,
     Heartbeat,
     ListSplits,
+    LoopTime,
     OutputAborted,
     PauseSources,
     PeerWatermark,
@@ -118,6 +121,12 @@ class Worker:
             case PauseSources(paused=paused):
                 for each in self._order:
                     each.pause_sources(paused=paused)
+            case BeginMark():
+                for each in self._order:
+                    each.loops.begin(message)
+            case LoopTime():
+                for each in self._order:
+                    each.loops.told(message)
             case Commit(step=step):
                 self._guard(None, lambda: self._committer.begin(self._sink_node(step), message))
             case AbortOutput():
@@ -133,7 +142,7 @@ class Worker:
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
         """Receive items that another worker has sent through a channel."""
-        self._input(channel).put(items)
+        self._guard(None, lambda: self._input(channel).put(items))  # the disk for what is fed back may be full
 
     def on_credit(self, channel: ChannelId, credit: int) -> None:
         """Receive credit that another worker has granted to a channel."""
@@ -291,7 +300,10 @@ class Worker:
         if channel is None:
             sender = id.source
             grant = self._output(id).grant if sender == self.index else partial(self.services.grant, sender, id)
-            channel = self._inputs[id] = InputChannel(id, self.job.settings.credit, grant)
+            feeds_back = self.job.plan.feeds_back(self.job.plan.edges[id.edge])
+            channel = self._inputs[id] = (FeedbackChannel if feeds_back else InputChannel)(
+                id, self.job.settings.credit, grant
+            )
         return channel
 
     def _output(self, id: ChannelId) -> OutputChannel:

@@ -1,0 +1,1 @@
+"""Feedback loops of the streaming runner: their channels and heads, the marks that go round, and their watermark."""
