@@ -49,3 +49,14 @@ def test_declared_columns_are_the_schema(tmp_path: Path) -> None:
     declared = {"user": str, "qty": float | None}
     orders = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "orders.csv", schema=declared, columns=["qty", "user"])
     assert str(orders.schema) == "qty double, user string not null"
+
+
+def test_a_followed_file_that_states_its_columns_is_known_before_it_is_old_enough_to_be_read(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    followed: dict[str, Any] = {"follow": True, "min_age": 3600}
+    parquet = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", **followed)
+    csv = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "*.csv", **followed)
+    assert [str(parquet.schema), csv.schema] == ["n bigint", None]  # a line of text may be half written
+    (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    assert (tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", **followed)).schema is None

@@ -87,6 +87,8 @@ class FileFormat(ABC):
 
     may_lack: ClassVar[bool] = False
     """Whether a record may leave out columns that others have, as in JSON."""
+    states_columns: ClassVar[bool] = False
+    """Whether a file states its columns in a part that is either whole or missing, as in a footer."""
 
     @property
     def divisible(self) -> bool:

@@ -8,6 +8,7 @@ If the patterns are followed, each file that appears is divided into splits of i
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -115,8 +116,12 @@ class FileSource(Source[Any]):
             _compression.check(used, self.of)
         if self.follow is not None:
             self._check_columns_known(found)
-            found = [file for file in found if _is_complete(file, self.follow)]
             found.sort(key=lambda file: (file.info.modified or 0, file.url))
+            complete = [file for file in found if _is_complete(file, self.follow)]
+            if found and not complete and self.format.states_columns:
+                with contextlib.suppress(BuildError, OSError):  # it may still be written: the run tells what is wrong
+                    self._check_first(found[0])
+            found = complete
         if found:
             self._check_first(found[0])
 

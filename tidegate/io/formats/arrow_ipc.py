@@ -27,6 +27,7 @@ class ArrowFormat(FileFormat):
 
     name: ClassVar[str] = "arrow"
     divided_by: ClassVar = "parts"
+    states_columns: ClassVar[bool] = True
 
     def check(self, of: str) -> None:
         need_pyarrow(of)

@@ -30,6 +30,7 @@ class AvroFormat(FileFormat):
     schema that records are resolved to, by the rules of Avro."""
 
     name: ClassVar[str] = "avro"
+    states_columns: ClassVar[bool] = True
     reader_schema: str | None = None
 
     def check(self, of: str) -> None:

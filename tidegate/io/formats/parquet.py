@@ -41,6 +41,7 @@ class ParquetFormat(FileFormat):
 
     name: ClassVar[str] = "parquet"
     divided_by: ClassVar = "parts"
+    states_columns: ClassVar[bool] = True
 
     def check(self, of: str) -> None:
         need_pyarrow(of)
