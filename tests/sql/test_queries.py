@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import pytest
+from sqlglot.tokens import Tokenizer
 
 import tidegate as tg
 from tests.support.sql.shop import ORDERS, answer, shop
 from tidegate.sdk.data.schema import schema_of
+from tidegate.sql.syntax import parsing
 
 CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT user, price * qty AS total FROM orders WHERE qty > 1 ORDER BY total DESC": [("ada", 7.0), ("ada", 3.0)],
@@ -25,6 +28,11 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT COUNT(DISTINCT user) n, MIN(DISTINCT qty) m FROM orders": [(3, 1)],
     "SELECT COUNT(DISTINCT user) a, COUNT(DISTINCT qty) b, COUNT(DISTINCT qty) FILTER (WHERE id < 3) c, COUNT(*) n "
     "FROM orders": [(3, 3, 2, 4)],
+    "SELECT SUM(DISTINCT qty) a, AVG(DISTINCT qty) b, SUM(DISTINCT qty) FILTER (WHERE id <> 3) c, AVG(DISTINCT price) "
+    "FILTER (WHERE qty = 1) d, SUM(DISTINCT CAST(qty AS DECIMAL(4, 1))) e FROM orders": [
+        (10, 10 / 3, 3, 5.75, Decimal("10.0"))
+    ],
+    "SELECT SUM(DISTINCT qty) a, AVG(DISTINCT price) b FROM orders WHERE qty > 1000": [(None, None)],
     "SELECT COUNT(*) n, SUM(qty) s FROM orders WHERE qty > 1000": [(0, None)],
     "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY qty % 2 ORDER BY odd": [(0, 1), (1, 3)],
     "SELECT qty % 2 AS odd, COUNT(*) AS n FROM orders GROUP BY odd ORDER BY n": [(0, 1), (1, 3)],
@@ -235,11 +243,28 @@ def test_no_text_or_name_in_a_query_is_taken_for_a_mark_of_functions(functions: 
     assert [row._asdict() for row in rows.collect()] == [{"word": "author_function_call", "author_function_id": 3}]
 
 
-@pytest.mark.parametrize("name", ["index", "merge", "sequence", "range", "next", "offset"])
-def test_a_keyword_that_calls_nothing_in_sql_can_name_a_function(name: str) -> None:
+WORDS = sorted({word for word in Tokenizer.KEYWORDS if word.isidentifier()} | {"GROUP", "ORDER", "CAST", "TUMBLE"})
+
+
+def test_any_word_can_name_a_function_but_those_that_sql_writes_before_a_parenthesis() -> None:
+    for name in {*WORDS} - parsing._RESERVED:
+        query = f"SELECT {name.lower()}(id) AS n FROM t WHERE {name}(id) > 2 ORDER BY {name} (id) LIMIT 1 OFFSET 1"
+        tree = parsing.only_query(query, {name.lower()}).tree
+        assert [node.name.upper() for node in tree.find_all("Anonymous")] == [name] * 3, name
+    refused = {*WORDS} & parsing._RESERVED
+    assert len(refused) > 40
+    for name in refused:
+        with pytest.raises(tg.BuildError, match=rf"^functions\['{name}'\]: '{name}' can't name a function in SQL\."):
+            parsing.only_query("SELECT 1", {name})
+
+
+@pytest.mark.parametrize("name", ["index", "left", "date", "decimal", "if", "count", "call", "row"])
+def test_a_function_that_has_the_name_of_a_keyword_is_called(name: str) -> None:
     functions = {name: tg.udf(lambda n: n * 2, returns=int)}
-    query = f"SELECT {name}(id) AS n FROM orders WHERE {name.upper()}(id) > 2 ORDER BY {name}(id) LIMIT 1 OFFSET 1"
-    assert answer(query, functions=functions) == [(6,)]
+    query = (
+        f"SELECT CAST({name}(id) AS DECIMAL(5, 0)) AS n FROM orders WHERE {name.upper()}(id) > 2 ORDER BY {name}(id)"
+    )
+    assert answer(query, functions=functions) == [(Decimal(4),), (Decimal(6),), (Decimal(8),)]
 
 
 class IbisExpression:

@@ -72,27 +72,36 @@ def parsed_tokens(tokens: list[Any], source: SqlText, marker: str = "") -> list[
     return [Parsed(source, Node(tree), functions) for tree in found]
 
 
-_NAMES: Final = frozenset({"VAR", "INDEX", "MERGE", "SEQUENCE", "RANGE", "NEXT", "OFFSET"})
-"""The kinds of words that can name a function of the author's: names, and keywords that call nothing in SQL."""
+_RESERVED: Final = frozenset(
+    """
+    ALL AND ANY AS BETWEEN CASE CAST CUMULATE DESCRIPTOR DISTINCT DIV ELSE ESCAPE EXCEPT EXISTS EXTRACT FALSE FILTER
+    FROM GLOB HAVING HOP ILIKE IN INTERSECT INTERVAL IS JOIN LATERAL LIKE LIMIT NOT NULL ON OR OVER QUALIFY REGEXP RLIKE
+    SELECT SESSION SOME TABLE THEN TRUE TRY_CAST TUMBLE UNION USING VALUES WHEN WHERE WITH XOR
+    """.split()
+)
+"""The words that SQL writes in front of a parenthesis without calling a function, and its constants."""
+
+_NO_CALLS_AFTER: Final = frozenset(("ALIAS", "DCOLON"))
+"""The words before what a parenthesis makes no call: a type, or the name of a table with those of its columns."""
 
 
 def _with_functions(tokens: list[Any], functions: Collection[str], marker: str) -> list[Any]:
     """The words of a text, with the calls of these functions marked. Raises BuildError for a name that can't be one."""
-    names = {each.lower() for each in functions}
     for name in functions:
-        words = tokens_of(SqlText(name))
-        if not name.isidentifier() or len(words) != 1 or words[0].token_type.name not in _NAMES:
+        if not name.isidentifier() or name.upper() in _RESERVED:
             raise BuildError(f"functions[{name!r}]: {name!r} can't name a function in SQL. Give it another name")
+    names = {each.lower() for each in functions}
     return [
-        renamed(each, f"{marker}{each.text}")
-        if each.token_type.name in _NAMES and each.text.lower() in names and _is_called(tokens, at)
-        else each
+        renamed(each, f"{marker}{each.text}") if each.text.lower() in names and _is_called(tokens, at) else each
         for at, each in enumerate(tokens)
     ]
 
 
 def _is_called(tokens: list[Any], at: int) -> bool:
-    return at + 1 < len(tokens) and tokens[at + 1].token_type.name == "L_PAREN"
+    """Whether a word is the name of a function that is called there: in no quotes, and no type."""
+    called = at + 1 < len(tokens) and tokens[at + 1].token_type.name == "L_PAREN"
+    quoted = tokens[at].token_type.name in ("STRING", "IDENTIFIER")
+    return called and not quoted and not (at and tokens[at - 1].token_type.name in _NO_CALLS_AFTER)
 
 
 def _with_names_of_functions(tree: Any, marker: str) -> Any:
