@@ -45,9 +45,8 @@ REFUSED = {
     "SELECT user, COUNT(*) n FROM orders GROUP BY ROLLUP (user)": "ROLLUP",
     "SELECT * FROM orders o NATURAL JOIN users u": "not supported here",
     "INSERT INTO x SELECT id FROM orders": "is no query",
-    "SELECT SUM(DISTINCT qty) AS n FROM orders": r"SUM\(DISTINCT qty\): DISTINCT is supported in COUNT, MIN and MAX. "
-    "Aggregate a SELECT DISTINCT",
-    "SELECT AVG(DISTINCT qty) FILTER (WHERE id > 1) AS n FROM orders": r"AVG\(DISTINCT qty\): DISTINCT is supported in",
+    "SELECT SUM(DISTINCT id, qty) AS n FROM orders": r"SUM\(DISTINCT id, qty\): DISTINCT takes one column",
+    "SELECT SUM(DISTINCT user) AS n FROM orders": r"sum_distinct takes \(bigint; decimal; double\), not \(string\)",
     "SELECT COUNT(DISTINCT id, qty) AS n FROM orders": r"COUNT\(DISTINCT id, qty\): DISTINCT takes one column",
     "SELECT nope(id) AS n FROM orders": r"there is no function nope; functions=\{…\} of tg.Sql has none",
     "SELECT SPLIT_PART(user, 'a') AS n FROM orders": "SPLIT_PART takes a string, a separator and a number",

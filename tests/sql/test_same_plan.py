@@ -73,6 +73,8 @@ AGGREGATES = {
     "COUNT(*)": fn.count(),
     "COUNT(user)": fn.count(col("user")),
     "COUNT(DISTINCT user)": fn.count_distinct(col("user")),
+    "SUM(DISTINCT qty)": fn.sum_distinct(col("qty")),
+    "AVG(DISTINCT price) FILTER (WHERE qty > 1)": fn.avg_distinct(col("price")).filter(col("qty") > 1),
     "SUM(qty)": fn.sum(col("qty")),
     "AVG(price)": fn.avg(col("price")),
     "MIN(at)": fn.min(col("at")),

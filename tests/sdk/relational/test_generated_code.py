@@ -39,6 +39,8 @@ def test_dividing_by_a_literal_is_dividing_by_a_column_of_that_value(operation: 
         ("max", DOUBLE, [1.0, math.nan, 7.0]),
         ("min", BIGINT, [4, -2, 9]),
         ("count_distinct", DOUBLE, [math.nan, math.nan, 1.0, 1.0]),
+        ("sum_distinct", DOUBLE, [0.1, 0.2, 0.1, -0.0, 0.0]),
+        ("avg_distinct", BIGINT, [4, 4, 1]),
     ],
 )
 def test_lines_of_a_loop_add_what_the_combiner_adds(

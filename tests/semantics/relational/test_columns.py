@@ -27,10 +27,14 @@ def test_filters_selections_and_aggregates_of_expressions(runner: str) -> None:
         cheap = orders | tg.Filter((tg.col("price") < 2) | (tg.col("qty") > 15))
         totals = orders | tg.Select("user", total=tg.col("price") * tg.col("qty"))
         aggregates: dict[str, Any] = {"orders": tg.fn.count(), "mean": tg.fn.sum("price") / tg.fn.count("price")}
+        qty = tg.col("qty") % 10
+        distinct = {"units": tg.fn.sum_distinct(qty), "mean": tg.fn.avg_distinct("price").filter(qty < 3)}
+        whole = orders | tg.GroupBy().agg(**distinct)
         users = orders | tg.GroupBy("user", many=tg.col("qty") > 10).agg(**aggregates)
         assert_that(cheap, equal_to([ORDERS[0], ORDERS[3]]), label="cheap")
         assert_that(totals, equal_to([("ada", 30.0), ("max", None), ("ada", 6.0), ("eve", 0.5)]), label="totals")
         expected = [("ada", True, 1, 1.5), ("max", True, 1, None), ("ada", False, 1, 2.0), ("eve", False, 1, 0.5)]
+        assert_that(whole, equal_to([(4, 1.0)]), label="whole")
         assert_that(users, equal_to(expected), label="users")
 
 

@@ -119,6 +119,8 @@ _SPECIAL: Final[dict[str, Callable[[list[str]], str]]] = {
     "negate": lambda a: f"(- {a[0]})",
     "is_in": lambda a: f"({a[0]} IN ({', '.join(a[1:])}))",
     "count_distinct": lambda a: f"count(DISTINCT {a[0]})",
+    "sum_distinct": lambda a: f"sum(DISTINCT {a[0]})",
+    "avg_distinct": lambda a: f"avg(DISTINCT {a[0]})",
     "count": lambda a: f"count({a[0] if a else '*'})",
 }
 

@@ -85,7 +85,14 @@ class Grammar:
     def aggregate(self, columns: list[str]) -> str:
         value = self.pick(*columns)
         found = self.pick(
-            "COUNT(*)", f"COUNT({value})", f"SUM({value})", f"MIN({value})", f"MAX({value})", f"COUNT(DISTINCT {value})"
+            "COUNT(*)",
+            f"COUNT({value})",
+            f"SUM({value})",
+            f"MIN({value})",
+            f"MAX({value})",
+            f"COUNT(DISTINCT {value})",
+            f"SUM(DISTINCT {value})",
+            f"AVG({value})",
         )
         return f"{found} FILTER (WHERE {self.condition(columns, 1)})" if self.random.random() < 0.2 else found
 

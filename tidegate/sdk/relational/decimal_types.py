@@ -61,7 +61,7 @@ def operation_fails(operation: str, types: Sequence[ColumnType], result: Decimal
             return result.scale < one.scale + two.scale or result.precision <= one.precision + two.precision
         case "round":
             return result.whole_digits <= of[0].whole_digits
-    return operation in ("divide", "remainder", "sum", "avg")
+    return operation in ("divide", "remainder", "sum", "avg", "sum_distinct", "avg_distinct")
 
 
 def result_type(operation: str, types: Sequence[ColumnType], digits: int = 0) -> DecimalType:
@@ -84,9 +84,9 @@ def result_type(operation: str, types: Sequence[ColumnType], digits: int = 0) ->
         case "round":
             kept = max(0, min(one.scale, digits))
             return _bounded(max(one.whole_digits + 1 + kept, 1 - digits), kept)
-        case "sum":
+        case "sum" | "sum_distinct":
             return _bounded(one.precision + 10, one.scale)
-        case "avg":
+        case "avg" | "avg_distinct":
             return _bounded(one.precision + 4, one.scale + 4)
         case _:  # the number itself, or with another sign
             return one

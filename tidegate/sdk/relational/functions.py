@@ -301,6 +301,16 @@ def count_distinct(value: Any) -> Expression:
     return _of("count_distinct", value)
 
 
+def sum_distinct(value: Any) -> Expression:
+    """The sum of the different values; NULL if there is none, and an error if it is out of range for bigint."""
+    return _of("sum_distinct", value)
+
+
+def avg_distinct(value: Any) -> Expression:
+    """The mean of the different values as a double; NULL if there is none."""
+    return _of("avg_distinct", value)
+
+
 def sum(value: Any) -> Expression:
     """The sum of the values; NULL if there is none, and an error if it is out of range for bigint."""
     return _of("sum", value)
@@ -383,6 +393,8 @@ __all__ = [
     "window_time",
     "count",
     "count_distinct",
+    "sum_distinct",
+    "avg_distinct",
     "sum",
     "avg",
     "min",

@@ -181,13 +181,13 @@ def _aggregate(node: Any, names: Names, condition: Tree | None) -> Tree:
     if argument.kind == "Distinct":
         read(argument, "Distinct", "expressions", names.source)
         argument = _only(argument.expressions, node, names)
-        if operation == "count":
-            operation = "count_distinct"
-        elif operation not in ("min", "max", "bool_and", "bool_or"):
-            message = f"{shown(node)}: DISTINCT is supported in COUNT, MIN and MAX. Aggregate a SELECT DISTINCT"
-            raise names.source.refusal(message, node)
+        operation = _DISTINCT.get(operation, operation)
     value = tree_of(argument, names)
     return call(operation, value if condition is None else _where(condition, value))
+
+
+_DISTINCT: Final = {"count": "count_distinct", "sum": "sum_distinct", "avg": "avg_distinct"}
+"""The aggregates that equal values change."""
 
 
 def _where(condition: Tree, value: Tree) -> Tree:

@@ -83,6 +83,8 @@ _TEXTS: Final[dict[str, str]] = {
     "count_distinct": "count(DISTINCT {0})",
     "sum": "sum({0})",
     "avg": "avg({0})",
+    "sum_distinct": "sum(DISTINCT {0})",
+    "avg_distinct": "avg(DISTINCT {0})",
     "min": "min({0})",
     "max": "max({0})",
     "bool_and": "bool_and({0})",

@@ -5,6 +5,7 @@ Loops of groupings contain that code as lines of their own (`AggregateFn.adding`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -60,6 +61,17 @@ def _sum(zero: str, result: str) -> _Fold:
     )
 
 
+def _of_set(result: str, *, nan: bool = False, names: Mapping[str, Any] | None = None) -> _Fold:
+    """An aggregate of the set of the values, in which None stands for NaN. `names`: the functions of `result`."""
+    add = "{s0}.add({v} if {v} == {v} else None)" if nan else "{s0}.add({v})"
+    return _Fold(("set()",), add, "{s0} |= {o0}", result, names or {})
+
+
+def _if_any(result: str) -> str:
+    """A result that is NULL if there are no values."""
+    return f"({result} if {{s0}} else None)"
+
+
 def _average(zero: str) -> _Fold:
     return _Fold(
         (zero, "0"),
@@ -71,17 +83,31 @@ def _average(zero: str) -> _Fold:
 
 _FOLDS: Final[dict[str, dict[str, _Fold]]] = {
     "count": {"*": _Fold(("0",), "{s0} += 1", "{s0} += {o0}")},
-    "count_distinct": {
-        "double": _Fold(("set()",), "{s0}.add({v} if {v} == {v} else None)", "{s0} |= {o0}", "len({s0})"),
-        "*": _Fold(("set()",), "{s0}.add({v})", "{s0} |= {o0}", "len({s0})"),
-    },
+    "count_distinct": {"double": _of_set("len({s0})", nan=True), "*": _of_set("len({s0})")},
     "sum": {"bigint": _sum("0", "checked_sum({s0})"), "double": _sum("0.0", "{s0}")},
     "avg": {"bigint": _average("0"), "double": _average("0.0")},
+    "sum_distinct": {
+        "bigint": _of_set(_if_any("checked_sum(sum({s0}))")),
+        "double": _of_set(_if_any("sum_of_doubles({s0})"), nan=True),
+    },
+    "avg_distinct": {
+        "bigint": _of_set(_if_any("sum({s0}) / len({s0})")),
+        "double": _of_set(_if_any("sum_of_doubles({s0}) / len({s0})"), nan=True),
+    },
     "min": {"double": _best("({0} < {1} or ({1} != {1} and {0} == {0}))"), "*": _best("{0} < {1}")},
     "max": {"double": _best("({1} < {0} or ({0} != {0} and {1} == {1}))"), "*": _best("{1} < {0}")},
     "bool_and": {"*": _decided("False")},
     "bool_or": {"*": _decided("True")},
 }
+
+
+_SUMS: Final = ("sum", "avg", "sum_distinct", "avg_distinct")
+"""The aggregates that are computed otherwise of decimals."""
+
+
+def sum_of_doubles(values: set[float | None]) -> float:
+    """The sum of different doubles, the same whatever the order in which they came; None stands for NaN."""
+    return math.nan if None in values else sum(sorted(value for value in values if value is not None))
 
 
 def checked_sum(total: int | None) -> int | None:
@@ -156,11 +182,17 @@ def _fold_of(call: Call) -> _Fold:
     """How an aggregate is computed."""
     folds = _FOLDS[call.operation]
     type = call.arguments[0].type if call.arguments else None
-    if not isinstance(type, DecimalType) or call.operation not in ("sum", "avg"):
+    if not isinstance(type, DecimalType) or call.operation not in _SUMS:
         return folds["*"] if type is None else folds.get(type.kind) or folds["*"]
     assert isinstance(call.type, DecimalType)
     result = f"{call.operation}_{type.precision}_{type.scale}"
     names: dict[str, Any] = {"decimal_add": decimals.EXACT.add}
+    if call.operation == "sum_distinct":
+        names = {"decimal_sum": decimals.exact_sum, result: decimals.sum_of(call.type)}
+        return _of_set(f"{result}(decimal_sum({{s0}}))", names=names)
+    if call.operation == "avg_distinct":
+        names = {"decimal_sum": decimals.exact_sum, result: decimals.average_of(call.type, result_type("sum", [type]))}
+        return _of_set(f"{result}(decimal_sum({{s0}}), len({{s0}}))", names=names)
     add = "{s0} = {v} if {s0} is None else decimal_add({s0}, {v})"
     merge = "if {o0} is not None: {s0} = {o0} if {s0} is None else decimal_add({s0}, {o0})"
     if call.operation == "sum":
@@ -168,6 +200,10 @@ def _fold_of(call: Call) -> _Fold:
     names[result] = decimals.average_of(call.type, result_type("sum", [type]))
     merge += "\n{s1} += {o1}"
     return _Fold(("None", "0"), f"{add}; {{s1}} += 1", merge, f"{result}({{s0}}, {{s1}})", names)
+
+
+_CALLED: Final = {"checked_sum": checked_sum, "sum_of_doubles": sum_of_doubles}
+"""The functions that results of any fold may call."""
 
 
 def _functions(
@@ -188,7 +224,7 @@ def _functions(
         merge += fold.merge.format(**slots, **others).splitlines()
         results.append(fold.result.format(**slots))
         initial += fold.initial
-    names = {"checked_sum": checked_sum, **{name: call for fold in folds for name, call in fold.names.items()}}
+    names = {**_CALLED, **{name: call for fold in folds for name, call in fold.names.items()}}
     return (
         compiled("create", "", [f"return [{', '.join(initial)}]"], names),
         compiled("add", "a, x", [*adding, "return a"], names),

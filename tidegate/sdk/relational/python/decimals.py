@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import cache
@@ -232,6 +232,14 @@ def as_decimal(type: DecimalType) -> Callable[[Any, str], Decimal]:
 
 
 # -- aggregates
+
+
+def exact_sum(values: Iterable[Decimal]) -> Decimal | None:
+    """The sum without rounding; None of no values."""
+    total: Decimal | None = None
+    for value in values:
+        total = value if total is None else EXACT.add(total, value)
+    return total
 
 
 def sum_of(type: DecimalType) -> Callable[[Decimal | None], Decimal | None]:
