@@ -91,6 +91,14 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT user FROM orders UNION SELECT name FROM users ORDER BY user": [("ada",), ("eve",), ("max",), ("zoe",)],
     "SELECT user FROM orders UNION ALL SELECT name FROM users ORDER BY user LIMIT 3": [("ada",), ("ada",), ("ada",)],
     "SELECT user FROM orders EXCEPT SELECT name FROM users": [("eve",)],
+    "SELECT 1.5 AS x FROM orders UNION SELECT 20.25 FROM orders UNION SELECT qty FROM orders ORDER BY x": [
+        (Decimal("1.00"),),
+        (Decimal("1.50"),),
+        (Decimal("2.00"),),
+        (Decimal("7.00"),),
+        (Decimal("20.25"),),
+    ],
+    "SELECT 2.0 AS x FROM orders INTERSECT SELECT qty FROM orders": [(Decimal("2.0"),)],
     "SELECT user FROM orders INTERSECT SELECT name FROM users ORDER BY 1": [("ada",), ("max",)],
     "WITH b AS (SELECT user, SUM(qty) q FROM orders GROUP BY user) SELECT MAX(q) m, MIN(q) n FROM b": [(9, 1)],
     "SELECT CASE WHEN city IS NULL THEN '?' ELSE UPPER(city) END c, name LIKE 'a%' l FROM users ORDER BY name": [

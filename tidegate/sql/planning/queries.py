@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import BIGINT, VOID, Schema
+from tidegate.sdk.data.columns import BIGINT, Schema
 from tidegate.sdk.data.row import Row
 from tidegate.sdk.data.schema import with_schema
-from tidegate.sdk.errors import BuildError, SqlError
+from tidegate.sdk.errors import BuildError, SqlError, TypeCheckError
 from tidegate.sdk.primitives import Flatten
-from tidegate.sdk.relational.expressions import Call, Cast, Column, Literal, Tree
-from tidegate.sdk.relational.operations import IMPLICIT
+from tidegate.sdk.relational.binding import bound_alike
+from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree
 from tidegate.sql.planning.context import Context, Planner, check_bounded, field_name, with_tables
 from tidegate.sql.planning.scope import Scope
 from tidegate.sql.planning.selecting import made_distinct, selected, times_of
@@ -82,16 +82,12 @@ def _aligned(one: Relation, two: Relation, node: Any, context: Context) -> tuple
         a, b = one.schema.field(left.field), two.schema.field(right.field)
         assert a is not None
         assert b is not None
-        first: Tree = Column(left.field)
-        second: Tree = Column(right.field)
-        if a.type != b.type:
-            if a.type == VOID or (str(a.type), str(b.type)) in IMPLICIT:
-                first = Cast(first, b.type)
-            elif b.type == VOID or (str(b.type), str(a.type)) in IMPLICIT:
-                second = Cast(second, a.type)
-            else:
-                message = f"the column {left.name} is of type {a.type} in one query, and of type {b.type} in the other"
-                raise context.refusal(f"{message}: write CAST", node)
+        columns = Column(left.field, a.type, a.nullable), Column(right.field, b.type, b.nullable)
+        try:
+            first, second = bound_alike(columns, "the columns")
+        except TypeCheckError:
+            message = f"the column {left.name} is of type {a.type} in one query, and of type {b.type} in the other"
+            raise context.refusal(f"{message}: write CAST", node) from None
         name = field_name(left.name, left_columns)
         left_columns[name], right_columns[name] = first, second
     names = [Named("", each.name, name, each.role) for each, name in zip(lefts, left_columns)]
