@@ -15,6 +15,7 @@ from tidegate.sdk.relational.expressions import INFIX
 from tidegate.sdk.relational.operations import CASTS, IMPLICIT, OPERATIONS, Operation, Signature
 
 WRITTEN = {
+    "part": "a[b]",
     "negate": "-a",
     "not": "~a",
     "abs": "abs(a)",

@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from sqlglot import exp
 
 import tidegate as tg
 from tests.sql.test_queries import CASES
-from tests.support.sql.shop import shop
+from tests.support.sql.shop import Order, shop
 from tests.support.sql.tpch_tables import tables
 from tidegate.sdk.errors import SqlError
 from tidegate.sql.syntax import parsing
@@ -42,17 +43,26 @@ FURTHER = (
     "SELECT COUNT_IF(id > 1) a, LOGICAL_OR(id > 1) b, BOOL_AND(id > 1) c, COUNT(DISTINCT id) d FROM orders",
     "WITH known (a, b) AS (SELECT id, CAST(price AS DECIMAL(10, 2)) FROM orders) SELECT a FROM known k (a, b) "
     "EXCEPT SELECT id FROM orders ORDER BY 1 LIMIT 3 OFFSET 1",
+    "SELECT items[0].price a, ARRAY_LENGTH(items) b, ARRAY_CONTAINS(tags, 'x') c, baskets.items[1] d FROM baskets",
 )
 """Queries that have the nodes which the queries with answers don't have."""
 
 PARAMETERS = {"one": 1, "two": 2}
 
 
+@dataclass(frozen=True)
+class Basket:
+    items: list[Order]
+    tags: list[str]
+
+
 def plan(statement: parsing.Parsed) -> None:
     """Plan a query over the shop."""
     named = {name: value for name, value in PARAMETERS.items() if name in statement.source.text}
     query = tg.Sql(statement.source.text, params=named)
-    query.rows_of(statement, shop())
+    tables = shop()
+    baskets = tables["orders"].pipeline | "baskets" >> tg.Create([Basket([], [])])
+    query.rows_of(statement, {**tables, "baskets": baskets})
 
 
 def parsed(query: str) -> parsing.Parsed:

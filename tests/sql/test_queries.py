@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -9,7 +11,7 @@ import pytest
 from sqlglot.tokens import Tokenizer
 
 import tidegate as tg
-from tests.support.sql.shop import ORDERS, answer, shop
+from tests.support.sql.shop import ORDERS, Order, answer, shop
 from tidegate.sdk.data.schema import schema_of
 from tidegate.sql.syntax import parsing
 
@@ -273,6 +275,35 @@ def test_a_function_that_has_the_name_of_a_keyword_is_called(name: str) -> None:
         f"SELECT CAST({name}(id) AS DECIMAL(5, 0)) AS n FROM orders WHERE {name.upper()}(id) > 2 ORDER BY {name}(id)"
     )
     assert answer(query, functions=functions) == [(Decimal(4),), (Decimal(6),), (Decimal(8),)]
+
+
+@dataclass(frozen=True)
+class Basket:
+    items: list[Order]
+    tags: list[str]
+
+
+NESTED_REFUSED = {
+    "SELECT x FROM t, UNNEST(tags) AS x": "no table and no query: apply tg.FlatMap before the query",
+    "SELECT EXPLODE(tags) AS x FROM t": "is not supported (Explode): apply tg.FlatMap before the query",
+    "SELECT 'a' = ANY(tags) AS b FROM t": "write ARRAY_CONTAINS(array, value)",
+    "SELECT ARRAY[1] AS a FROM t": "let a function of tg.udf make it",
+    "SELECT tags[1:2] AS a FROM t": "let a function of tg.udf make it",
+    "SELECT tags[0, 1] AS a FROM t": "one index or one key stands in brackets",
+    "SELECT DISTINCT tags FROM t": "of type array<string not null>, which can't be a key of groups: group by its parts",
+    "SELECT items[0], COUNT(*) n FROM t GROUP BY 1": "which can't be a key of groups: group by its fields",
+    "SELECT MIN(tags) AS a FROM t": "min takes (T), not (array<string not null>). To convert a value, write CAST",
+    "SELECT items[0].cost FROM t": "items[0].cost: there is no field cost; there are id, user, price, qty, at",
+    "SELECT t.items.id FROM t": "t.items.id: a value of type array<struct<",
+    "SELECT items FROM t WHERE tags = tags": "== takes (T T), not (array<string not null>, array<string not null>)",
+}
+
+
+@pytest.mark.parametrize("query", NESTED_REFUSED)
+def test_what_is_not_supported_of_arrays_and_records_is_refused_by_name(query: str) -> None:
+    baskets = tg.Pipeline() | tg.Create([Basket([], [])])
+    with pytest.raises(tg.BuildError, match=re.escape(NESTED_REFUSED[query])):
+        {"t": baskets} | tg.Sql(query)
 
 
 class IbisExpression:

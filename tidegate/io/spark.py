@@ -16,7 +16,17 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.sdk.connectors.sinks import Delivery
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE
-from tidegate.sdk.data.columns import SCALARS, UNKNOWN, ColumnType, Field, Schema, stored_type
+from tidegate.sdk.data.columns import (
+    SCALARS,
+    UNKNOWN,
+    ArrayType,
+    ColumnType,
+    Field,
+    MapType,
+    Schema,
+    StructType,
+    stored_type,
+)
 from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
@@ -216,6 +226,15 @@ _LIKE: Final = {
 
 def _column_type(type: Any) -> ColumnType:
     """The type of a column of Spark's, of those that expressions know; else `unknown`."""
+    from pyspark.sql import types
+
+    match type:
+        case types.ArrayType():
+            return ArrayType(_column_type(type.elementType), type.containsNull)
+        case types.MapType():
+            return MapType(_column_type(type.keyType), _column_type(type.valueType))
+        case types.StructType():
+            return StructType(tuple(Field(each.name, _column_type(each.dataType), each.nullable) for each in type))
     name = type.simpleString()
     return stored_type(name) if name.startswith("decimal(") else SCALARS.get(_LIKE.get(name, name), UNKNOWN)
 

@@ -30,7 +30,7 @@ SALES = [Sale("a", 1), Sale("b", 2), Sale("a", 5), Sale("c", 0)]
 
 def test_random_queries_have_the_answers_of_the_direct_runner(no_workers: None, pytestconfig: pytest.Config) -> None:
     grammar = Grammar(7)
-    for _ in range(max(3, pytestconfig.getoption("--expressions") // 33)):
+    for _ in range(max(3, pytestconfig.getoption("--expressions") // 100)):
         query = grammar.query()
         found = []
         for runner in ("direct", "spark"):
@@ -269,3 +269,44 @@ def test_nothing_is_evaluated_for_other_rows_than_on_the_direct_runner(sales: An
             assert found[0]
     finally:
         kept.unpersist()
+
+
+NESTED = [
+    {"k": 1, "tags": ["a", None], "m": [("x", 1)], "r": {"n": 5, "of": {"s": "é"}}},
+    {"k": 2, "tags": [], "m": [], "r": {"n": None, "of": None}},
+    {"k": 1, "tags": ["b", "c"], "m": None, "r": None},
+]
+NESTED_TYPES = pa.schema(
+    {
+        "k": pa.int32(),
+        "tags": pa.list_(pa.string()),
+        "m": pa.map_(pa.string(), pa.int32()),
+        "r": pa.struct({"n": pa.int16(), "of": pa.struct({"s": pa.string()})}),
+    }
+)
+NESTED_QUERY = """
+    SELECT k, SUM(SIZE(tags)) AS n, MAX(m['x']) AS x, MAX(r.of.s) AS s, COUNT(r.n) AS c,
+        COUNT(*) FILTER (WHERE ARRAY_CONTAINS(tags, 'b')) AS b, MAX(IF(SIZE(tags) > 1, tags[1], '?')) AS t
+    FROM t WHERE r.n IS NULL OR r.n > 1 GROUP BY k"""
+
+
+def test_arrays_maps_and_records_of_files_and_dataframes_are_native(
+    spark_session: Any, no_workers: None, tmp_path: Path
+) -> None:
+    table = pa.Table.from_pylist(NESTED, NESTED_TYPES)
+    pq.write_table(table, tmp_path / "t.parquet")
+
+    def answer(runner: str, query: str, read: Any) -> list[Any]:
+        return sorted(({"t": tg.Pipeline(runner) | read} | tg.Sql(query)).collect())
+
+    parquet, frame = (
+        tg.io.ReadFromParquet(tmp_path / "t.parquet"),
+        tg.io.ReadFromSpark(spark_session.createDataFrame(table)),
+    )
+    expected = [(1, 4, 1, "é", 1, 1, "c"), (2, 0, None, None, 0, 0, "?")]
+    assert answer("direct", NESTED_QUERY, parquet) == expected
+    assert answer("spark", NESTED_QUERY, parquet) == expected
+    assert answer("spark", NESTED_QUERY, frame) == expected
+    for runner, read in (("direct", parquet), ("spark", parquet), ("spark", frame)):
+        with pytest.raises(UserCodeError, match=r"INVALID_ARRAY_INDEX\]"):
+            answer(runner, "SELECT MAX(tags[1]) AS t FROM t", read)

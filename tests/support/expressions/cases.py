@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import SCALARS, ColumnType, DecimalType, Field, Schema
+from tidegate.sdk.data.columns import SCALARS, ColumnType, DecimalType, Field, Schema, type_named
 from tidegate.sdk.relational.authoring import Expression, literal
 from tidegate.sdk.relational.binding import Input, bound, bound_aggregate
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Tree
@@ -53,10 +53,31 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "interval": ("i", "j"),
 }
 
+NESTED: Final[dict[str, tuple[str, list[Any]]]] = {
+    "numbers": ("array<bigint>", [None, [], [1, None, -2], [7, 2**63 - 1], [0] * 41]),
+    "doubles": ("array<double>", [None, [NAN, 1.5], [-0.0, None], [INF, 0.0]]),
+    "words": ("array<string>", [["a", "Straße"], None, ["", None], []]),
+    "decimals": ("array<decimal(10,2)>", [[Decimal("1.50")], None, [None, Decimal("7.00")]]),
+    "counts": ("map<string,bigint>", [None, {}, {"a": 1, "": None}, {"Straße": -1, "a": 2**63 - 1}]),
+    "weights": ("map<bigint,double>", [{0: NAN, 7: 1.5}, None, {1: None, -2: -0.0}]),
+    "record": ("struct<n:bigint,s:string,at:timestamp,`a b`:array<bigint>,of:struct<x:double>>", [
+        None,
+        {"n": 7, "s": "a", "at": datetime.datetime(2024, 2, 29, tzinfo=UTC), "a b": [1, None], "of": {"x": NAN}},
+        {"n": None, "s": None, "at": None, "a b": None, "of": None},
+        {"n": -1, "s": "", "at": datetime.datetime(1969, 12, 31, tzinfo=UTC), "a b": [], "of": {"x": None}},
+    ]),
+}  # fmt: skip
+"""Columns of arrays, maps and structs, their types, and their values."""
+
 TYPES: Final[dict[str, ColumnType]] = {**SCALARS, "decimal": DecimalType(10, 2)}
 """The type of the columns of each name."""
 
-SCHEMA: Final = Schema(tuple(Field(name, TYPES[type]) for type, names in COLUMNS.items() for name in names))
+SCHEMA: Final = Schema(
+    (
+        *(Field(name, TYPES[type]) for type, names in COLUMNS.items() for name in names),
+        *(Field(name, type_named(type)) for name, (type, _) in NESTED.items()),
+    )
+)
 INPUT: Final = Input(SCHEMA)
 
 LITERALS: Final[dict[str, list[Any]]] = {
@@ -83,12 +104,48 @@ def edge_rows() -> list[dict[str, Any]]:
         for type, (one, two) in COLUMNS.items():
             pool = POOLS[type]
             row[one], row[two] = pool[k // len(pool) % len(pool)], pool[k % len(pool)]
+        for name, (_, values) in NESTED.items():
+            row[name] = values[k % len(values)]
         rows.append(row)
     return rows
 
 
+NESTED_CALLS: Final[list[tuple[str, str, str, Any]]] = [
+    ("bigint", "part", "numbers", Column("a")),
+    ("bigint", "part", "counts", Column("s")),
+    ("bigint", "part", "record", literal("n")),
+    ("double", "part", "doubles", literal(1)),
+    ("double", "part", "weights", Column("a")),
+    ("double", "part", "record of", literal("x")),
+    ("string", "part", "words", literal(0)),
+    ("string", "part", "record", literal("s")),
+    ("decimal", "part", "decimals", literal(0)),
+    ("timestamp", "part", "record", literal("at")),
+    ("bigint", "part", "record a b", literal(0)),
+    *(("bigint", "size", name, None) for name in NESTED if name != "record"),
+    ("bigint", "size", "record a b", None),
+    ("boolean", "array_contains", "numbers", Column("a")),
+    ("boolean", "array_contains", "doubles", Column("x")),
+    ("boolean", "array_contains", "words", Column("s")),
+    ("boolean", "array_contains", "decimals", Column("m")),
+]
+"""Operations on nested columns: the type of the result, the operation, the column or its field, and the argument."""
+
+
+def nested_call(operation: str, of: str, argument: Tree | None) -> Tree:
+    """A call of an operation on a nested column, or on a field of `record`, which follows in its name."""
+    name, _, field = of.partition(" ")
+    first: Tree = Call("part", (Column(name), literal(field))) if field else Column(name)
+    return Call(operation, (first,) if argument is None else (first, argument))
+
+
 def calls_of(operation: Operation) -> Iterator[Tree]:
     """Bound calls of an operation: of every signature, and for each type that `T` stands for."""
+    if operation.name in _ON_NESTED:
+        for _, name, of, argument in NESTED_CALLS:
+            if name == operation.name:
+                yield bound(nested_call(name, of, argument), INPUT)
+        return
     for signature in operation.signatures:
         variable = any(each.type == "T" for each in signature.parameters)
         anything = any(each.type == "any" for each in signature.parameters)
@@ -97,6 +154,9 @@ def calls_of(operation: Operation) -> Iterator[Tree]:
                 for arguments in _arguments(operation.name, signature, type):
                     call = Call(operation.name, arguments)
                     yield bound_aggregate(call, INPUT, {}) if operation.aggregate else bound(call, INPUT)
+
+
+_ON_NESTED: Final = frozenset(name for _, name, _, _ in NESTED_CALLS)
 
 
 def _arguments(name: str, signature: Signature, variable: str) -> Iterator[tuple[Tree, ...]]:
@@ -157,6 +217,12 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
             return Column(draw.choice(COLUMNS[type]))
         return literal(draw.choice([value for value in POOLS[type] if value is not None]))
     kind = draw.random()
+    if kind > 0.92 and (calls := [each for each in NESTED_CALLS if each[0] == type]):
+        _, name, of, argument = draw.choice(calls)
+        if isinstance(argument, Column):
+            kinds = [kind for kind, names in COLUMNS.items() if argument.name in names]
+            argument = _random(draw, kinds[0], depth - 1)
+        return nested_call(name, of, argument)
     if kind < 0.1:
         condition, value, other = (_random(draw, each, depth - 1) for each in ("boolean", type, type))
         return Case(((condition, value),), other)
@@ -180,8 +246,8 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
 def _makers(type: str) -> list[tuple[Operation, Signature, str]]:
     found = []
     for operation in SCALAR_OPERATIONS:
-        if operation.rounded:
-            continue  # the last digits would decide comparisons
+        if operation.rounded or operation.name in _ON_NESTED:
+            continue  # the last digits would decide comparisons; calls of nested columns are listed
         for signature in operation.signatures:
             generic = any(each.type == "T" for each in signature.parameters)
             if signature.result == "T":

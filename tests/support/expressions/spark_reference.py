@@ -121,6 +121,7 @@ _SPECIAL: Final[dict[str, Callable[[list[str]], str]]] = {
     "count_distinct": lambda a: f"count(DISTINCT {a[0]})",
     "sum_distinct": lambda a: f"sum(DISTINCT {a[0]})",
     "avg_distinct": lambda a: f"avg(DISTINCT {a[0]})",
+    "part": lambda a: f"{a[0]}[{a[1]}]",
     "count": lambda a: f"count({a[0] if a else '*'})",
 }
 
@@ -172,13 +173,21 @@ class SparkRows:
         self.frame = self.session.createDataFrame(numbered, f"row int, {DDL}").coalesce(1).cache()
         self.frame.createOrReplaceTempView("expression_rows")
 
+    def compile(self, compile: bool) -> None:
+        """Let Spark compile expressions to Java, as it does in runs, or else interpret them, which is done sooner."""
+        self.session.conf.set("spark.sql.codegen.wholeStage", str(compile).lower())
+        self.session.conf.set("spark.sql.codegen.factoryMode", "FALLBACK" if compile else "NO_CODEGEN")
+
     def values(
         self, trees: Sequence[Tree], failing: Sequence[Collection[int]]
     ) -> tuple[list[list[Any]], list[list[int]]]:
         """For each tree its values for all rows but those that should fail, and which of these don't fail."""
         columns = []
         for k, (tree, left_out) in enumerate(zip(trees, failing, strict=True)):
-            text, rows = _as_run(tree), ", ".join(map(str, left_out)) or -1
+            text, rows = _as_run(tree), ", ".join(map(str, left_out))
+            if not left_out:
+                columns += [f"{text} AS v{k}", f"FALSE AS f{k}"]
+                continue
             columns.append(f"CASE WHEN row IN ({rows}) THEN NULL ELSE {text} END AS v{k}")
             columns.append(f"CASE WHEN row IN ({rows}) THEN {_without_error(text)} ELSE FALSE END AS f{k}")
         rows = self.session.sql(f"SELECT row, {', '.join(columns)} FROM expression_rows").collect()
@@ -224,6 +233,7 @@ CONDITIONS: Final = {
     "CAST_OVERFLOW": "CAST_OVERFLOW",
     "DATETIME_OVERFLOW": "DATETIME_OVERFLOW",
     "INVALID_INDEX_OF_ZERO": "INVALID_INDEX_OF_ZERO",
+    "INVALID_ARRAY_INDEX": "INVALID_ARRAY_INDEX",
 }
 """Spark's conditions, and ours for them."""
 

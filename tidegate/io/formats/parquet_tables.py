@@ -70,7 +70,8 @@ def _columns(path: str, selection: Selection) -> Projection | str:
         for each in columns.columns:
             if not each.in_file or not _is_same(schema.field(each.name).type, each.type):
                 return f"the column {each.name!r} is converted"
-            if not each.nullable and not all(_has_no_nulls(group.column(leaves[each.name])) for group in groups):
+            leaf = leaves.get(each.name)  # none of a list, a map or a struct
+            if not each.nullable and (leaf is None or not all(_has_no_nulls(group.column(leaf)) for group in groups)):
                 return f"the column {each.name!r} may have nulls, which its type doesn't"
     names = [name.lower() for name in schema.names]
     if len(set(names)) < len(names):
@@ -89,6 +90,14 @@ def _is_same(given: Any, type: Any) -> bool:
 
     if kinds.is_timestamp(given):
         return given.tz == "UTC" and given.unit in ("us", "ms") and kinds.is_timestamp(type) and type.tz == "UTC"
+    if kinds.is_list(given) and kinds.is_list(type):
+        return _is_same(given.value_type, type.value_type)
+    if kinds.is_map(given) and kinds.is_map(type):
+        return _is_same(given.key_type, type.key_type) and _is_same(given.item_type, type.item_type)
+    if kinds.is_struct(given) and kinds.is_struct(type):
+        names = [each.name.lower() for each in given]
+        alike = len({*names}) == len(names) > 0 and [each.name for each in given] == [each.name for each in type]
+        return alike and all(_is_same(one.type, other.type) for one, other in zip(given, type))
     if kinds.is_decimal(given):
         return bool(kinds.is_decimal128(given) and given == type)
     return any(

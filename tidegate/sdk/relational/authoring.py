@@ -186,6 +186,12 @@ class Expression:
     def __invert__(self) -> Expression:
         return _call("not", self)
 
+    def __getitem__(self, part: Any) -> Expression:
+        """The item of an array at an index from 0, the value that a map has for a key, or the field of a record."""
+        if isinstance(part, slice):
+            raise BuildError(f"{self}[{part.start or ''}:{part.stop or ''}]: an expression has no slices")
+        return _call("part", self, part)
+
     def __bool__(self) -> NoReturn:
         raise BuildError(
             f"the expression {self} is neither true nor false: it has a value for each element of a run. "
@@ -194,7 +200,10 @@ class Expression:
         )
 
     def __contains__(self, item: object) -> NoReturn:
-        raise BuildError(f"{shorten(item)} in {self}: write tg.fn.contains({self}, {shorten(item)})")
+        raise BuildError(
+            f"{shorten(item)} in {self}: write tg.fn.contains({self}, {shorten(item)}), or tg.fn.array_contains(…) of "
+            "an array"
+        )
 
     def __repr__(self) -> str:
         return text(self.tree) if self.name is None else f"{text(self.tree)} as {self.name}"

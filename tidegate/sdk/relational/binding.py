@@ -19,10 +19,13 @@ from tidegate.sdk.data.columns import (
     SCALARS,
     UNKNOWN,
     VOID,
+    ArrayType,
     ColumnType,
     DecimalType,
     Field,
+    MapType,
     Schema,
+    StructType,
 )
 from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.relational.date_patterns import format_of
@@ -262,6 +265,8 @@ def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree
             result = types.variable
         case "decimal":
             result = result_type(operation.name, types.parameters, _digits(fitted))
+        case "item" | "value" | "field":
+            result = _part_of(fitted).type
         case name:
             result = SCALARS[name]
     match operation.nulls:
@@ -272,6 +277,22 @@ def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree
         case "own":
             nullable = _nullable_by_own_rule(operation, fitted)
     return Call(operation.name, fitted, result, nullable)
+
+
+def _part_of(arguments: Sequence[Tree]) -> Field:
+    """What a call of `part` gives, as a field. Raises BuildError if a struct doesn't have the field."""
+    match arguments[0].type:
+        case ArrayType(element=element, nullable=nullable):
+            return Field("item", element, nullable)
+        case MapType(value=value):
+            return Field("value", value)
+        case StructType(fields=fields):
+            name = arguments[1].value if isinstance(arguments[1], Literal) else None
+            found = next((each for each in fields if each.name == name), None)
+            if found is None:
+                raise BuildError(f"{text(arguments[0])} has no field {name!r}{_instead(str(name), fields)}")
+            return found
+    raise AssertionError(f"{arguments[0].type} has no parts")
 
 
 def _digits(arguments: Sequence[Tree]) -> int:
@@ -317,6 +338,11 @@ def _nullable_by_own_rule(operation: Operation, arguments: Sequence[Tree]) -> bo
             return any(argument.nullable for argument in arguments)
         case "coalesce" | "greatest" | "least":
             return all(argument.nullable for argument in arguments)
+        case "part":
+            return any(argument.nullable for argument in arguments) or _part_of(arguments).nullable
+        case "array_contains":
+            of = arguments[0].type
+            return any(argument.nullable for argument in arguments) or (isinstance(of, ArrayType) and of.nullable)
         case _:
             return True
 
@@ -357,12 +383,28 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
                 if converted is None:
                     return None
                 type = converted
+            case "array" | "map" | "struct":
+                if argument.type.kind != parameter.type:
+                    return None
+                type = argument.type
+            case "item" | "key":
+                type = _inner_type(found[0])
+                if not is_comparable(type):
+                    return None
             case name:
                 type = SCALARS[name]
         if argument.type != type and (exactly or _fitted(argument, type) is None):
             return None
         found.append(type)
     return _Types(tuple(found), variable)
+
+
+def _inner_type(type: ColumnType) -> ColumnType:
+    """The type of an array's items, or of a map's keys."""
+    match type:
+        case ArrayType(element=inner) | MapType(key=inner):
+            return inner
+    return UNKNOWN
 
 
 def _stretched(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...] | None:
@@ -435,12 +477,19 @@ def _implicit(tree: Tree, type: ColumnType) -> Tree:
 
 
 def _no_column(name: str, schema: Schema) -> str:
+    first, dot, field = name.partition(".")
+    if dot and (found := schema.field(first)) is not None and isinstance(found.type, StructType):
+        return f"the input has no column {name!r}: the field of {first!r} is tg.col({first!r})[{field!r}]"
+    return f"the input has no column {name!r}{_instead(name, schema.fields)}"
+
+
+def _instead(name: str, fields: Sequence[Field]) -> str:
+    """The names that there are, and the one that may be meant."""
     from tidegate.sdk.user_code.keywords import near
 
-    meant = near(name, list(schema.names))
-    return f"the input has no column {name!r}; it has {', '.join(schema.names)}" + (
-        f". Did you mean {meant!r}?" if meant else ""
-    )
+    names = [each.name for each in fields]
+    meant = near(name, names)
+    return f"; it has {', '.join(names)}" + (f". Did you mean {meant!r}?" if meant else "")
 
 
 def _wrong_types(operation: Operation, arguments: Sequence[Tree], tree: Tree) -> str:
@@ -452,7 +501,7 @@ def _wrong_types(operation: Operation, arguments: Sequence[Tree], tree: Tree) ->
             f"{shown}the type of {text(unknown[0])} is not known: give the elements a type with fields "
             f"(.with_output_types(...)), or the column one, as in tg.col({name!r}, int)"
         )
-    name = INFIX.get(operation.name, operation.name)
+    name = "[…]" if operation.name == "part" else INFIX.get(operation.name, operation.name)
     given = ", ".join(str(each.type) for each in arguments) or "no arguments"
     takes = "; ".join(str(signature).partition("->")[0].strip() or "nothing" for signature in operation.signatures)
     return f"{shown}{name} takes ({takes}), not ({given}). To convert a value, write .cast(...)"

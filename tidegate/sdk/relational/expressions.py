@@ -155,6 +155,8 @@ def text(tree: Tree) -> str:
             return "NULL" if value is None else repr(value)
         case Call(operation=operation, arguments=(one, two)) if operation in INFIX:
             return f"{_inner(one)} {INFIX[operation]} {_inner(two)}"
+        case Call(operation="part", arguments=(one, two)):
+            return f"{_inner(one)}[{text(two)}]"
         case Call(operation="negate", arguments=(one,)):
             return f"-{_inner(one)}"
         case Call(operation="not", arguments=(one,)):

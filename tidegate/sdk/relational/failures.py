@@ -7,8 +7,8 @@ class ExpressionError(ArithmeticError):
     """An expression has no value for an element.
 
     `condition` is the name that Spark gives to the error: ARITHMETIC_OVERFLOW, DIVIDE_BY_ZERO, REMAINDER_BY_ZERO,
-    NUMERIC_VALUE_OUT_OF_RANGE, CAST_INVALID_INPUT, CAST_OVERFLOW, DATETIME_OVERFLOW, or INVALID_COLUMN_VALUE for a
-    value that is not of its column's type.
+    NUMERIC_VALUE_OUT_OF_RANGE, CAST_INVALID_INPUT, CAST_OVERFLOW, DATETIME_OVERFLOW, INVALID_INDEX_OF_ZERO,
+    INVALID_ARRAY_INDEX, or INVALID_COLUMN_VALUE for a value that is not of its column's type.
     """
 
     def __init__(self, condition: str, message: str) -> None:

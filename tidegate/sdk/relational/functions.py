@@ -178,6 +178,19 @@ def regexp_extract(string: Any, pattern: str, group: int = 1) -> Expression:
     return Expression(Call("regexp_extract", (_column(string), literal(pattern), literal(group))))
 
 
+# -- arrays and maps
+
+
+def size(value: Any) -> Expression:
+    """The number of items of an array, or of keys of a map."""
+    return _of("size", value)
+
+
+def array_contains(array: Any, item: Any) -> Expression:
+    """Whether an array has an item; NULL if it has not, but has NULLs."""
+    return _of("array_contains", array, item)
+
+
 # -- dates and times
 
 
@@ -372,6 +385,8 @@ __all__ = [
     "reverse",
     "split_part",
     "regexp_extract",
+    "size",
+    "array_contains",
     "year",
     "quarter",
     "month",

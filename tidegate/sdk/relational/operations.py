@@ -7,7 +7,9 @@ A signature is written `bigint bigint -> bigint`. `T` stands for one comparable 
 for a type of its own in each place; `T*`, the last parameter, for any number of arguments; and `string!` for a literal.
 An argument may be cast implicitly: a bigint to decimal or double, a decimal to double, a date to timestamp, and NULL to
 any type. There is no implicit cast between strings and other types. `decimal` stands for decimals of any digits, those
-of the result following from them (`decimal_types`); a signature with it needs an argument that is one.
+of the result following from them (`decimal_types`); a signature with it needs an argument that is one. `array`, `map`
+and `struct`, which are first parameters, stand for those of any parts; `item` for the type of the array's items, `key`
+and `value` for those of the map's keys and values, and `field` for that of the struct's field that the literal names.
 """
 
 from __future__ import annotations
@@ -175,6 +177,21 @@ _ROWS: Final = (
     _row("is_null", "any -> boolean", "Whether it is NULL.", "never"),
     _row("is_nan", "double -> boolean", "Whether it is NaN; false for NULL.", "never"),
     _row("coalesce", "T T* -> T", "The first argument that is not NULL; NULL if all are.", "own"),
+    # arrays, maps, structs
+    _row(
+        "part",
+        "array bigint -> item, map key -> value, struct string! -> field",
+        "The item at an index from 0, an error outside the array; the value of a key, NULL without it; a field.",
+        "own",
+        fails=True,
+    ),
+    _row("size", "array -> bigint, map -> bigint", "The number of items or keys."),
+    _row(
+        "array_contains",
+        "array item -> boolean",
+        "Whether the second is an item of the first; if not, NULL if an item is NULL.",
+        "own",
+    ),
     # strings
     _row("length", "string -> bigint", "The number of code points."),
     _row("upper", "string -> string", "The string in upper case."),

@@ -34,6 +34,8 @@ def bound_relation(relation: Relation, schemas: Sequence[Schema | None]) -> Rela
             return replace(relation, columns=named, where=_condition(where, input, "a filter's condition"))
         case Aggregate(keys=keys, columns=columns):
             grouped = _bound_columns(keys, input)
+            for each in grouped:
+                _refuse_nested(each.tree)
             by_name = {each.name: each.tree for each in grouped}
             return replace(relation, keys=grouped, columns=_bound_aggregates(columns, input, by_name))
         case Join():
@@ -119,6 +121,13 @@ def _comparable(tree: Tree, what: str) -> Tree:
     if not is_comparable(tree.type):
         raise TypeCheckError(f"{text(tree)} is of type {tree.type}, whose values can't be compared: it can't be {what}")
     return tree
+
+
+def _refuse_nested(tree: Tree) -> None:
+    """Raise TypeCheckError for a key that is an array, a map or a record."""
+    if tree.type.kind in ("array", "map", "struct"):
+        parts = "its fields" if tree.type.kind == "struct" else "its parts"
+        raise TypeCheckError(f"{text(tree)} is of type {tree.type}, which can't be a key of groups: group by {parts}")
 
 
 def _require_schema(schema: Schema | None) -> None:

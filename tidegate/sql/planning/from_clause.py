@@ -19,6 +19,7 @@ from tidegate.sql.planning.window_equations import settle_windows
 from tidegate.sql.steps.joining import joined
 from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
+from tidegate.sql.syntax.advice import for_kind
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.table_functions import PREFIX, TableFunction
 
@@ -85,7 +86,7 @@ def _table(node: Any, context: Context) -> Relation:
             if not node.alias:
                 return relation
             return _aliased(relation, node, context)
-    raise context.refusal(f"{shown(node)} is no table and no query", node)
+    raise context.refusal(f"{shown(node)} is no table and no query{for_kind(node.kind)}", node)
 
 
 def _named_table(node: Any, context: Context) -> Relation:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import ColumnType, Field, Schema
+from tidegate.sdk.data.columns import STRING, ColumnType, Field, Schema, StructType
 from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.relational.binding import Input, bound, is_aggregate
-from tidegate.sdk.relational.expressions import Column, Tree, column_names, walk
+from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, column_names, mapped, walk
 from tidegate.sql.steps.relation import Named, Scalar
 from tidegate.sql.syntax.expressions import tree_of
 from tidegate.sql.syntax.nodes import QUERIES, shown
+from tidegate.sql.syntax.parse_tree import word_of
 from tidegate.sql.syntax.text import SqlText
 
 OUTER: Final = "outer."
@@ -43,18 +44,49 @@ class Scope:
         found = self.named(node)
         if found is not None:
             return Column(found.field)
+        field = self._field_of_column(node)
+        if field is not None:
+            return field
         if self.outer is not None:
             outside = self.outer.column(node)
-            if isinstance(outside, Column) and not outside.name.startswith(OUTER):
-                name = f"{OUTER}{outside.name}"
-                self.types[name] = replace(self.outer.types[outside.name], name=name)
-                return Column(name)
-            raise self.source.refusal(f"{shown(node)} is a column of a query further out than the one around", node)
+            if outer_fields(outside):
+                raise self.source.refusal(f"{shown(node)} is a column of a query further out than the one around", node)
+            for name in column_names(outside):
+                self.types[f"{OUTER}{name}"] = replace(self.outer.types[name], name=f"{OUTER}{name}")
+            return mapped(outside, lambda each: Column(f"{OUTER}{each.name}") if isinstance(each, Column) else None)
         raise self.source.refusal(self._unknown(node), node)
 
     def named(self, node: Any) -> Named | None:
         """The column of this query that a node names; None if there is none."""
-        table, name = node.table, node.name
+        return None if node.args.get("db") is not None else self._named(node.table, node.name, node)
+
+    def _field_of_column(self, node: Any) -> Tree | None:
+        """The field of a column, with or without its table in front: `address.city`, `users.address.city`."""
+        words = [word_of(node.args.get(name)) for name in ("catalog", "db", "table", "this")]
+        words = [word for word in words if word]
+        for tables in (words[:1], []):
+            inside = words[len(tables) :]
+            column = self._named("".join(tables), inside[0], node) if len(inside) > 1 else None
+            if column is not None:
+                tree: Tree = Column(column.field)
+                for word in inside[1:]:
+                    tree = self.field(tree, word, node)
+                return tree
+        return None
+
+    def field(self, tree: Tree, name: str, node: Any) -> Tree:
+        """A field of a record, whose case matters only if there are two. Raises SqlError if there is none."""
+        type = self.type_of(tree)
+        if not isinstance(type, StructType):
+            raise self.source.refusal(f"{shown(node)}: a value of type {type} has no fields", node)
+        names = [each.name for each in type.fields]
+        found = [each for each in names if each == name] or [each for each in names if _same(each, name)]
+        if len(found) != 1:
+            message = f"{shown(node)}: there is no field {name}; there are {', '.join(names) or 'none'}"
+            raise self.source.refusal(message, node)
+        return Call("part", (tree, Literal(found[0], STRING)))
+
+    def _named(self, table: str, name: str, node: Any) -> Named | None:
         found = [each for each in self.columns if _same(each.name, name) and (not table or _same(each.table, table))]
         exact = [each for each in found if each.name == name]
         found = exact or found
@@ -88,7 +120,7 @@ class Scope:
             try:
                 bound(each, self.input)
             except BuildError as error:
-                raise self.source.refusal(_in_sql(str(error)), node) from None
+                raise self.source.refusal(str(error), node) from None
         return self.user_function(self, node, name, arguments)
 
     def has_function(self, name: str) -> bool:
@@ -119,7 +151,7 @@ class Scope:
         except SqlError:
             raise
         except BuildError as error:
-            raise self.source.refusal(_in_sql(str(error)), self._refused_part(node)) from None
+            raise self.source.refusal(str(error), self._refused_part(node)) from None
 
     def _refused_part(self, node: Any) -> Any:
         for inner in node.children():
@@ -138,12 +170,6 @@ class Scope:
 
         tables = list(dict.fromkeys(each.table for each in self.columns))
         if node.table and not any(_same(each, node.table) for each in tables):
-            if any(_same(each.name, node.table) for each in self.columns):
-                return (
-                    f"{node.table} is a column, and SQL here can't read the fields inside of one: make a column of "
-                    f"{node.table}.{node.name} before the query, as in tg.Select({node.name}=lambda row: "
-                    f"row.{node.table}.{node.name})"
-                )
             return f"there is no table {node.table} in this query; it has {', '.join(tables) or 'none'}"
         names = list(
             dict.fromkeys(each.name for each in self.columns if not node.table or _same(each.table, node.table))
@@ -152,11 +178,6 @@ class Scope:
         return f"there is no column {node.name}; there are {', '.join(names) or 'none'}" + (
             f". Did you mean {meant}?" if meant else ""
         )
-
-
-def _in_sql(message: str) -> str:
-    """A message of binding in words of SQL."""
-    return message.replace(". To convert a value, write .cast(...)", ". To convert a value, write CAST(… AS …)")
 
 
 def _same(one: str, two: str) -> bool:

@@ -6,7 +6,18 @@ from typing import Final
 
 _TIME_OF_THE_RUN: Final = "its value would differ whenever the pipeline runs again. Pass a value in params"
 
+_OF_ITEMS: Final = "apply tg.FlatMap before the query, which makes a row of each item"
+_MADE_IN_PYTHON: Final = "let a function of tg.udf make it"
+
 _KINDS: Final = {
+    "Any": "write ARRAY_CONTAINS(array, value)",
+    "Array": _MADE_IN_PYTHON,
+    "Map": _MADE_IN_PYTHON,
+    "Slice": _MADE_IN_PYTHON,
+    "Struct": _MADE_IN_PYTHON,
+    "Explode": _OF_ITEMS,
+    "Lateral": _OF_ITEMS,
+    "Unnest": _OF_ITEMS,
     "Window": "of OVER clauses, only ROW_NUMBER() OVER (PARTITION BY … ORDER BY …) is supported",
     "TryCast": "a value that can't be cast is an error, so write CAST, inside CASE WHEN … THEN if need be",
     "Star": "* stands for all columns only in SELECT and COUNT(*)",

@@ -18,6 +18,7 @@ _FUNCTIONS: Final = {
     "Exp": "exp",
     "Ln": "ln",
     "IsNan": "is_nan",
+    "ArraySize": "size",
     "Length": "length",
     "Upper": "upper",
     "Lower": "lower",
@@ -40,7 +41,12 @@ def _function(node: Any, names: Names) -> Tree:
     return call(_FUNCTIONS[node.kind], tree_of(node.this, names))
 
 
-_OF_TWO: Final = {"StartsWith": "starts_with", "EndsWith": "ends_with", "Contains": "contains"}
+_OF_TWO: Final = {
+    "StartsWith": "starts_with",
+    "EndsWith": "ends_with",
+    "Contains": "contains",
+    "ArrayContains": "array_contains",
+}
 
 
 @reads(*_OF_TWO, args="this expression")
@@ -125,12 +131,17 @@ def _regexp_extract(node: Any, names: Names) -> Tree:
     )
 
 
+_OF_SOME_DIALECTS: Final = {"DATE_FORMAT": "date_format", "CARDINALITY": "size", "SIZE": "size"}
+"""Functions that sqlglot knows in other dialects only."""
+
+
 @reads("Anonymous", args="this expressions")
 def _anonymous(node: Any, names: Names) -> Tree:
     arguments = tuple(tree_of(each, names) for each in node.expressions)
     name = str(node.this)
-    if name.upper() == "DATE_FORMAT" and not names.has_function(name):  # of which sqlglot knows only in some dialects
-        return call("date_format", *arguments)
+    operation = _OF_SOME_DIALECTS.get(name.upper())
+    if operation is not None and not names.has_function(name):
+        return call(operation, *arguments)
     return names.call(node, name, arguments)
 
 

@@ -20,6 +20,9 @@ class Names(Protocol):
     def column(self, node: Any) -> Tree:
         """The column that a node names."""
 
+    def field(self, tree: Tree, name: str, node: Any) -> Tree:
+        """The field of a record."""
+
     def parameter(self, node: Any, name: str) -> Any:
         """The value of a parameter."""
 

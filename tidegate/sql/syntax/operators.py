@@ -18,9 +18,23 @@ from tidegate.sql.syntax.times import is_interval, shifted
 # -- names, constants, parameters
 
 
-@reads("Column", args="this table")
+@reads("Column", args="this table db catalog")
 def _column(node: Any, names: Names) -> Tree:
     return names.column(node)
+
+
+@reads("Dot", args="this expression")
+def _field(node: Any, names: Names) -> Tree:
+    if node.expression.kind != "Identifier":
+        raise names.source.refusal(f"{shown(node)}: behind a dot stands the name of a field", node)
+    return names.field(tree_of(node.this, names), node.expression.name, node)
+
+
+@reads("Bracket", args="this expressions")
+def _part(node: Any, names: Names) -> Tree:
+    if len(node.expressions) != 1:
+        raise names.source.refusal(f"{shown(node)}: one index or one key stands in brackets", node)
+    return call("part", tree_of(node.this, names), tree_of(node.expressions[0], names))
 
 
 @reads("Paren")

@@ -16,7 +16,11 @@ class SqlText:
     text: str
 
     def error(self, message: str, at: int | None) -> SqlError:
-        """The error for the character at an offset of the text; None if the place isn't known."""
+        """The error for the character at an offset of the text; None if the place isn't known.
+
+        Messages of expressions are put in words of SQL.
+        """
+        message = message.replace(". To convert a value, write .cast(...)", ". To convert a value, write CAST(… AS …)")
         if at is None:
             return SqlError(message)
         at = min(at, len(self.text))

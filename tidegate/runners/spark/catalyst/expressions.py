@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import VOID, ColumnType, DecimalType, is_scalar
+from tidegate.sdk.data.columns import VOID, ArrayType, ColumnType, DecimalType, MapType, StructType, is_scalar
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
 
 START: Final = "tidegate: start"
@@ -63,6 +63,8 @@ _TEXTS: Final[dict[str, str]] = {
     "ends_with": "endswith({0}, {1})",
     "like": "({0} LIKE {1})",
     "reverse": "reverse({0})",
+    "size": "CAST(size({0}) AS BIGINT)",
+    "array_contains": "array_contains({0}, {1})",
     "date_format": "date_format({0}, {1})",
     "year": "CAST(year({0}) AS BIGINT)",
     "quarter": "CAST(quarter({0}) AS BIGINT)",
@@ -139,6 +141,18 @@ def _count(call: Call, text: Sequence[str]) -> str:
     return f"count({text[0] if text else 1})"
 
 
+def _part(call: Call, text: Sequence[str]) -> str:
+    of, key = call.arguments
+    match of.type:
+        case StructType():
+            assert isinstance(key, Literal)
+            return f"({text[0]}).{quoted(str(key.value))}"
+        case ArrayType():
+            return f"{text[0]}[{_as_int(key, text[1], _MAX_INT)}]"
+        case _:
+            return f"{text[0]}[{text[1]}]"
+
+
 def _round(call: Call, text: Sequence[str]) -> str:
     digits = call.arguments[1]
     assert isinstance(digits, Literal)
@@ -153,6 +167,7 @@ _SPECIAL: Final[dict[str, Callable[[Call, Sequence[str]], str]]] = {
     "add_days": _add_days,
     "is_in": _is_in,
     "count": _count,
+    "part": _part,
     "round": _round,
 }
 
@@ -174,7 +189,27 @@ _BOUNDS: Final = {
 
 def spark_type(type: ColumnType) -> str:
     """The name of a type in Spark."""
+    match type:
+        case ArrayType(element=element):
+            return f"array<{spark_type(element)}>"
+        case MapType(key=key, value=value):
+            return f"map<{spark_type(key)},{spark_type(value)}>"
+        case StructType(fields=fields):
+            return f"struct<{','.join(f'{quoted(each.name)}:{spark_type(each.type)}' for each in fields)}>"
     return "interval day to second" if str(type) == "interval" else str(type)
+
+
+def has_spark_type(type: ColumnType) -> bool:
+    """Whether Spark has a type: scalars, and what is made of such."""
+    match type:
+        case ArrayType(element=element):
+            return has_spark_type(element)
+        case MapType(key=key, value=value):
+            return has_spark_type(key) and has_spark_type(value)
+        case StructType(fields=fields):
+            names = {each.name.lower() for each in fields}
+            return len(names) == len(fields) > 0 and all(has_spark_type(each.type) for each in fields)
+    return is_scalar(type)
 
 
 def sql(tree: Tree, name: Callable[[Column], str] | None = None) -> str:
@@ -222,14 +257,14 @@ def fits(tree: Tree) -> bool:
 
 
 def _repeats(tree: Tree) -> int:
-    if tree.type != VOID and not is_scalar(tree.type):
+    if tree.type != VOID and not has_spark_type(tree.type):
         return _DEEPEST + 1
     inner = max(map(_repeats, parts(tree)), default=0)
     match tree:
         case Call(operation=operation) if operation not in OPERATIONS_OF_SPARK:
             return _DEEPEST + 1
         case Call(operation=operation, type=type):
-            repeats = operation in ("substring", "split_part", "add_months", "add_days")
+            repeats = operation in ("substring", "split_part", "add_months", "add_days", "part")
             return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
         case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
             return _DEEPEST + 1

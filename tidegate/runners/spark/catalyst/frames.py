@@ -8,6 +8,7 @@ digits from run to run.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from typing import Any, Final
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.spark.catalyst.errors import expression_error
 from tidegate.runners.spark.catalyst.event_times import time_of, time_of_read
-from tidegate.runners.spark.catalyst.expressions import literal, quoted, spark_type
+from tidegate.runners.spark.catalyst.expressions import has_spark_type, literal, quoted, spark_type
 from tidegate.runners.spark.catalyst.queries import Made, dataframe, named, place, query
 from tidegate.runners.spark.catalyst.relations import made, united
 from tidegate.runners.spark.catalyst.windows import in_windows, stamped
@@ -162,7 +163,10 @@ class NativeFrames:
     def _fields_of(self, id: str) -> list[Field]:
         """The fields of a source that the region reads."""
         node, schema = self.pipeline.producer(id), self._schema(id)
-        fields = _read_fields(schema, [each for each in self.pipeline.nodes if id in each.inputs], id)
+        known = [
+            each for each in schema.fields if (is_scalar if isinstance(node, Create) else has_spark_type)(each.type)
+        ]
+        fields = _read_fields(known, [each for each in self.pipeline.nodes if id in each.inputs])
         time = time_of_read(node, schema) if isinstance(node, Read) else None
         names = {each.name for each in fields} | set(() if time is None else column_names(time))
         return [each for each in schema.fields if each.name in names]
@@ -187,7 +191,7 @@ class NativeFrames:
         table = source.stored_table()
         if isinstance(table, str):
             raise RunError(f"the files have changed since the run was planned: {table}")
-        fields = [each for each in table.schema.fields if is_scalar(each.type)]
+        fields = [each for each in table.schema.fields if has_spark_type(each.type)]
         return Made(self._table(_stored(self.session, table, fields)), tuple(each.name for each in fields))
 
     def _created(self, node: Create) -> Made:
@@ -215,17 +219,16 @@ class NativeFrames:
         return Made(self._table(frame), tuple(each.name for each in fields))
 
 
-def _read_fields(schema: Schema, readers: Sequence[Node], id: str) -> list[Field]:
-    """The fields of a collection that the nodes of a region read; at least one."""
-    scalars = [each for each in schema.fields if is_scalar(each.type)]
+def _read_fields(known: Sequence[Field], readers: Sequence[Node]) -> list[Field]:
+    """Those of the fields which Spark knows that the nodes of a region read; at least one."""
     names: set[str] = set()
     for node in readers:
         match node:
             case Relate(relation=Compute(columns=None) | Rank() | SortLimit()) | Flatten() | ParDo() | AssignWindows():
-                return scalars
+                return list(known)
             case Relate(relation=relation):
                 names.update(name for tree in trees_of(relation) for name in column_names(tree))
-    return [each for each in scalars if each.name in names] or scalars[:1]
+    return [each for each in known if each.name in names] or list(known[:1])
 
 
 def _arrow_type(type: ColumnType) -> Any:
@@ -264,9 +267,13 @@ _SAME: Final = {
 }
 
 
+_INSIDE: Final = re.compile(r"\b(?:tinyint|smallint|int|float)\b(?!:)")
+"""Types within a type, whose fields' names stand before colons."""
+
+
 def column_type_of_spark(name: str) -> str:
     """The type of a column for one of Spark's, by their names; another name if there is none."""
-    return _SAME.get(name, name)
+    return _INSIDE.sub(lambda found: _SAME[found[0]], name) if "<" in name else _SAME.get(name, name)
 
 
 def _typed(frame: Any, fields: Sequence[Field]) -> list[str]:
@@ -293,6 +300,8 @@ def _holds(type: ColumnType, given: str) -> bool:
     """Whether a column's type has all values of a type of Spark's."""
     if isinstance(type, DecimalType) and given.startswith("decimal("):
         return not decimal_cast_fails(stored_type(given), type)
+    if not is_scalar(type):
+        return spark_type(type).replace("`", "") == given
     return str(type) == given or (type == DOUBLE and given == "bigint")
 
 

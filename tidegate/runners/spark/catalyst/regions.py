@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from tidegate.runners.plan import Decision
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.spark.catalyst.event_times import time_of
-from tidegate.runners.spark.catalyst.expressions import fits
+from tidegate.runners.spark.catalyst.expressions import fits, has_spark_type
 from tidegate.runners.spark.catalyst.queries import HIDDEN
 from tidegate.runners.spark.catalyst.relations import raises_for_one_side
 from tidegate.runners.spark.catalyst.sources import Elements, NativeInput, NativeRows, native_input
@@ -39,8 +39,8 @@ from tidegate.sdk.portable.model import (
     side_inputs,
 )
 from tidegate.sdk.relational.binding import is_of_window, split_aggregates
+from tidegate.sdk.relational.expressions import Column, Tree, text, walk
 from tidegate.sdk.relational.expressions import Literal as Constant
-from tidegate.sdk.relational.expressions import Tree, text, walk
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Rank, Relation, SortLimit, trees_of
 from tidegate.sdk.user_code.user_fn import UserFn
 
@@ -146,7 +146,7 @@ class _Search:
                 return f"{id!r} has windows with a trigger, or of another kind than those of SQL"
         schemas = [self._schema(used) for used in node.inputs]
         for schema in schemas:
-            if schema is not None and not any(is_scalar(each.type) for each in schema.fields):
+            if schema is not None and not any(has_spark_type(each.type) for each in schema.fields):
                 return "its input has no column of a type that Spark has"
             if schema is None or len({name.lower() for name in schema.names}) < len(schema.names):
                 return "names of columns differ in their case only"
@@ -172,6 +172,9 @@ class _Search:
                 return "" if time is not None and fits(time) else f"only a worker calls {fn.name}"
         if node.late_tag is not None:
             return "it emits late data"
+        for number, used in enumerate(node.inputs):
+            if not self._has_nested(used) and any(_reads_nested(tree, number) for tree in trees_of(node.relation)):
+                return "the arrays, maps and records of its input are objects of Python"
         if self._is_windowed(node.output()):
             if isinstance(node.relation, SortLimit):
                 return "it sorts elements in windows"
@@ -187,6 +190,16 @@ class _Search:
             if max(map(abs, node.relation.within)) >= LONGEST:
                 return "it joins by timestamps that are too far apart"
         return _unfit(node.relation, schemas)
+
+    def _has_nested(self, id: str) -> bool:
+        """Whether Spark has the arrays, maps and records of a native collection, which it has not of `Create`."""
+        if id in self.inputs:
+            return not isinstance(self.inputs[id].node, Create)
+        match node := self.native[id]:
+            case Relate(relation=Compute(columns=tuple()) | Aggregate() | Join()):
+                return True
+            case _:
+                return all(map(self._has_nested, node.inputs))
 
     def _behind(self, id: str) -> str:
         """Why Spark doesn't compute what reads a collection of a worker."""
@@ -328,6 +341,13 @@ def _is_product(relation: Relation) -> bool:
 
 def _reads_window(tree: Tree) -> bool:
     return any(map(is_of_window, walk(tree)))
+
+
+def _reads_nested(tree: Tree, input: int) -> bool:
+    return any(
+        isinstance(each, Column) and each.input == input and has_spark_type(each.type) and not is_scalar(each.type)
+        for each in walk(tree)
+    )
 
 
 def _read_by(node: Node) -> tuple[str, ...]:

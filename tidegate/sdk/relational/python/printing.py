@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tidegate.sdk.data.columns import DecimalType
+from tidegate.sdk.data.columns import ArrayType, DecimalType, MapType, StructType
 from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.date_patterns import formatter
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, walk
 from tidegate.sdk.relational.operations import OPERATIONS
-from tidegate.sdk.relational.python import numbers, strings
+from tidegate.sdk.relational.python import nested, numbers, strings
 from tidegate.sdk.relational.python.decimals import as_decimal
 from tidegate.sdk.relational.python.templates import ENVIRONMENT, Called, Template, cast_template, template_of
 from tidegate.sdk.relational.python.values import CHECKS
@@ -123,6 +123,8 @@ class _Printer:
             case "regexp_extract":
                 extract = strings.regexp_extractor(str(_value(arguments[1])), int(_value(arguments[2])))
                 return self._strict(f"{self._constant(extract)}({{0}})", arguments[:1])
+            case "part" | "size" | "array_contains":
+                return self._of_nested(call)
             case "window_start" | "window_end" | "window_time":
                 return self._filled(template_of(call.operation, (), call.type), ("window",))
             case "remainder" | "div" if _is_positive(arguments[1]):
@@ -189,6 +191,23 @@ class _Printer:
         known = frozenset(None if value != value else value for value in values if value is not None)
         operands = (self.print(arguments[0]), self._constant(known), str(None in values))
         return self._filled(Called("is_in", numbers.is_in), operands)
+
+    def _of_nested(self, call: Call) -> str:
+        """An operation on an array, a map or a struct."""
+        first = call.arguments[0]
+        match call.operation, first.type:
+            case "part", StructType() as of:
+                read: Callable[..., Any] = nested.reader_of_field(of, str(_value(call.arguments[1])))
+                return self._strict(f"{self._constant(read)}({{0}})", (first,))
+            case "part", ArrayType() as of:
+                read = nested.reader_of_item(of)
+            case "part", MapType() as of:
+                read = nested.reader_of_value(of)
+            case "array_contains", ArrayType() as of:
+                read = nested.containment(of)
+            case _:
+                return self._strict(Called("size", nested.size), (first,))
+        return self._strict(f"{self._constant(read)}({{0}}, {{1}})", call.arguments)
 
     def _filled(self, template: Template, operands: Sequence[str]) -> str:
         match template:

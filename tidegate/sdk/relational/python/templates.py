@@ -116,7 +116,10 @@ _TEMPLATES: Final[dict[str, dict[str, Template]]] = {
     "window_time": {"*": _call(times.window_time)},
 }
 
-PRINTED: Final = frozenset({"and", "or", "coalesce", "is_in", "like", "concat", "date_format", "regexp_extract"})
+PRINTED: Final = frozenset(
+    {"and", "or", "coalesce", "is_in", "like", "concat", "date_format", "regexp_extract"}
+    | {"part", "size", "array_contains"}
+)
 """The operations that the printer writes itself."""
 
 _CASTS: Final[dict[tuple[str, str], Template]] = {
