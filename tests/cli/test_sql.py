@@ -97,6 +97,10 @@ def test_an_error_points_into_the_script_and_names_no_line_of_python() -> None:
         ("CREATE TABLE t (WATERMARK FOR a AS a) WITH ('path' = 'x.csv')", "needs the column a TIMESTAMP"),
         ("INSERT INTO t SELECT item FROM 'bids.csv'", "INSERT INTO t: there is no CREATE TABLE of it"),
         ("SELECT * FROM nowhere", "there is no table nowhere"),
+        ("SELECT * FROM 'bids.txt'", "'bids.txt' is no table, and its suffix is none of csv, json, parquet"),
+        ("SELECT price\nFROM 'no.csv'", "error: no file matches 'no.csv': looked in "),
+        ("SELECT price\nFROM 'no.csv'", "\n  line 2, column 6:\n    FROM 'no.csv'\n         ^\n"),
+        ("SELECT price FROM 'bids.csv' WHERE price > :n", "error: the parameter n has no value: params has none\n"),
         ("CREATE TABLE t WITH ('path' = 'x.csv')", "neither query a table nor insert into one"),
     ],
 )

@@ -12,10 +12,11 @@ from typing import Annotated, Any, Final
 from tidegate import io
 from tidegate.sdk.data.columns import UNKNOWN, Field, type_named
 from tidegate.sdk.data.schema import column_type
-from tidegate.sdk.errors import SqlError
+from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.time import Duration
 from tidegate.sql.sql import Sql
+from tidegate.sql.syntax.parse_tree import Node
 from tidegate.sql.syntax.parsing import Parsed
 from tidegate.sql.syntax.scripts import Insertion, TableDefinition, statements_of
 from tidegate.sql.syntax.table_functions import PREFIX
@@ -132,7 +133,19 @@ class Script:
             if path.rstrip("/") in [each.rstrip("/") for each in self.written]:
                 message = f"the script inserts into {path}, too, in the same run: read it in a script of its own"
                 raise statement.source.refusal(message, statement.tree)
-            rows = self._table(own, definition)
+            try:
+                rows = self._table(own, definition)
+            except SqlError:
+                raise
+            except BuildError as error:  # of a reader, whose place is the table's in the text
+                message = str(error).partition("\n")[0].partition(". If there may be no such file")[0]
+                raise statement.source.refusal(message, _node_of(name, statement)) from None
+            if rows is None and definition is None and _is_path(own) and own not in _tables_of_with(statement):
+                message = (
+                    f"{own!r} is no table, and its suffix is none of {', '.join([*_READERS, *_SUFFIXES])}: write "
+                    f"CREATE TABLE t WITH ('path' = {own!r}, 'format' = '…')"
+                )
+                raise statement.source.refusal(message, _node_of(name, statement))
             if rows is not None:
                 self._read_paths.add(path.rstrip("/"))
                 found[own] = rows
@@ -147,6 +160,19 @@ class Script:
             elif kind in _READERS:
                 self._read[name] = self.pipeline | _READERS[kind](name, name=f"Read {PurePath(name).name}")
         return self._read.get(name)
+
+
+def _node_of(table: str, statement: Parsed) -> Node:
+    """The node that names a table; the whole statement for that of a table function."""
+    return next((each for each in statement.tree.find_all("Table") if each.name == table), statement.tree)
+
+
+def _tables_of_with(statement: Parsed) -> set[str]:
+    return {each.alias for each in statement.tree.find_all("CTE")}
+
+
+def _is_path(name: str) -> bool:
+    return "." in name or "/" in name
 
 
 class Query(Sql):

@@ -79,8 +79,9 @@ def _parameter(node: Any, names: Names) -> Tree:
     name = word_of(node.this)
     if not name:
         raise names.source.refusal("a parameter has a name: write :name, and params={'name': …}", node)
+    value = names.parameter(node, name)
     try:
-        return literal(names.parameter(node, name))
+        return literal(value)
     except BuildError as error:
         raise names.source.refusal(f"the parameter {name}: {error}", node) from None
 
