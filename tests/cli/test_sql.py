@@ -80,6 +80,22 @@ def test_statements_are_read_at_the_prompt_and_tables_stay() -> None:
     assert "there is no column x; there are item, price, at" in result.output
 
 
+def test_steps_are_of_the_lines_of_the_script(folder: Path) -> None:
+    (folder / "report.sql").write_text(
+        "-- each\nSELECT item FROM 'bids.csv'\n;\nSELECT\n 1 / (price - 8) AS x FROM 'bids.csv'"
+    )
+    assert "Query 2/Select  " in sql("report.sql", "--explain").output
+    failed = sql("report.sql")
+    assert failed.exit_code == 1
+    assert "DIVIDE_BY_ZERO" in failed.output
+    assert "in step 'Query 2/Select', applied at report.sql:4\n" in failed.output
+
+
+def test_piped_statements_can_be_explained() -> None:
+    result = sql("--explain", input="SELECT item FROM 'bids.csv';\nSELECT price FROM 'bids.csv'")
+    assert (result.exit_code, "Query 2" in result.output, "vase" in result.output) == (0, True, False)
+
+
 def test_an_error_points_into_the_script_and_names_no_line_of_python() -> None:
     result = sql("-e", "SELECT *\nFROM 'bids.csv'\nWHERE itm = 1")
     assert result.exit_code == 2
@@ -95,6 +111,9 @@ def test_an_error_points_into_the_script_and_names_no_line_of_python() -> None:
         ("CREATE TABLE t WITH ('path' = 'x.txt')", "the format 'txt' is none of csv, json, parquet, avro, arrow"),
         ("CREATE TABLE t (a INT) WITH ('path' = 'x.csv')", "the column a has the type INT"),
         ("CREATE TABLE t (WATERMARK FOR a AS a) WITH ('path' = 'x.csv')", "needs the column a TIMESTAMP"),
+        ("CREATE TABLE t (a VARCHAR, WATERMARK FOR a AS a) WITH ('path' = 'x.csv')", "needs the column a TIMESTAMP"),
+        ("CREATE TABLE t (a VARCHAR, a BIGINT) WITH ('path' = 'x.csv')", "the table t: there are two columns a"),
+        ("CREATE TABLE t WITH ('path' = 'x.csv', 'follow' = 'yes')", "'follow' is 'true' or 'false', not 'yes'"),
         ("INSERT INTO t SELECT item FROM 'bids.csv'", "INSERT INTO t: there is no CREATE TABLE of it"),
         ("SELECT * FROM nowhere", "there is no table nowhere"),
         ("SELECT * FROM 'bids.txt'", "'bids.txt' is no table, and its suffix is none of csv, json, parquet"),

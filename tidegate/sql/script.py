@@ -18,7 +18,7 @@ from tidegate.sdk.time import Duration
 from tidegate.sql.sql import Sql
 from tidegate.sql.syntax.parse_tree import Node
 from tidegate.sql.syntax.parsing import Parsed
-from tidegate.sql.syntax.scripts import Insertion, TableDefinition, statements_of
+from tidegate.sql.syntax.scripts import Insertion, Statement, TableDefinition, statements_of
 from tidegate.sql.syntax.table_functions import PREFIX
 
 _READERS: Final[dict[str, Callable[..., Any]]] = {
@@ -44,11 +44,13 @@ class Script:
     """The tables that a script has defined so far, and the results of its queries, in a pipeline.
 
     A table is read once, when a query first names it; a file may be named instead, as in FROM 'words.parquet'. Tables
-    that are there before the script may be created anew. Names of tables don't depend on case.
+    that are there before the script may be created anew. Names of tables don't depend on case. `name` is that of the
+    file, for messages.
     """
 
     pipeline: Pipeline
     params: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "statement"
     definitions: dict[str, TableDefinition] = field(default_factory=dict)
     results: list[PCollection[Any]] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
@@ -70,16 +72,21 @@ class Script:
         return [name for name in self.definitions if name not in self._named]
 
     def _add(self, text: str) -> None:
-        for statement in statements_of(text):
-            match statement:
-                case TableDefinition():
-                    self._create(statement)
-                case Insertion():
-                    self._insert(statement)
-                case Parsed():
-                    number = len(self.results) + 1
-                    label = "Query" if number == 1 else f"Query {number}"
-                    self.results.append(self._rows(statement, label))
+        for line, statement in statements_of(text):
+            # A line of that name calls it, which so is the place of its steps, as a line of Python is of others.
+            called = compile("\n" * (line - 1) + "add(statement)", self.name, "exec")
+            exec(called, {"add": self._add_statement, "statement": statement})
+
+    def _add_statement(self, statement: Statement) -> None:
+        match statement:
+            case TableDefinition():
+                self._create(statement)
+            case Insertion():
+                self._insert(statement)
+            case Parsed():
+                number = len(self.results) + 1
+                label = "Query" if number == 1 else f"Query {number}"
+                self.results.append(self._rows(statement, label))
 
     def _create(self, definition: TableDefinition) -> None:
         check_definition(definition)
@@ -206,7 +213,14 @@ def check_definition(definition: TableDefinition) -> None:
     for name, type in definition.columns:
         if _hint_of(type) is None:
             raise refuse(f"the column {name} has the type {type}, and types are {', '.join(_TYPES)}, DECIMAL(p, s)")
-    if definition.time is not None and definition.time not in dict(definition.columns):
+    columns = [name for name, _ in definition.columns]
+    twice = next((name for at, name in enumerate(columns) if name in columns[:at]), None)
+    if twice is not None:
+        raise refuse(f"there are two columns {twice}")
+    follow = options.get("follow", "false")
+    if follow.lower() not in ("true", "false"):
+        raise refuse(f"'follow' is 'true' or 'false', not {follow!r}")
+    if definition.time is not None and dict(definition.columns).get(definition.time) != "TIMESTAMP":
         raise refuse(f"WATERMARK FOR {definition.time} needs the column {definition.time} TIMESTAMP")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Annotated, Any
 
 import pytest
 
@@ -28,10 +29,13 @@ class Outer:
     by_id: dict[uuid.UUID, float]
     ids: set[int]
     other: complex
+    prices: list[Annotated[Decimal, "decimal(10,2)"]]
 
 
 ID = uuid.UUID(int=7)
-VALUE = Outer(Inner(1, [5, None]), None, (Inner(2), Inner(3)), {tg.Timestamp(9): 4}, {ID: 2}, {1, 2}, 1j)
+VALUE = Outer(
+    Inner(1, [5, None]), None, (Inner(2), Inner(3)), {tg.Timestamp(9): 4}, {ID: 2}, {1, 2}, 1j, [Decimal("1.51")]
+)
 
 
 def rows(*values: Any) -> Any:
@@ -60,10 +64,12 @@ def test_parts_are_read_of_the_classes_that_authors_use() -> None:
     assert value_of(tg.col("by_id")[str(ID)]) == 2.0
     assert value_of(tg.col("by_id")["none"]) is None
     assert value_of(tg.fn.array_contains("ids", 2)) is True
+    assert value_of(tg.fn.array_contains("prices", Decimal("1.510"))) is True
+    assert value_of(tg.fn.array_contains("prices", 1)) is False
     assert value_of(tg.fn.array_contains(tg.col("inner")["of"], 6)) is None
     counts: Any = defaultdict(int, {tg.Timestamp(1): 2})
     assert (
-        value_of(tg.col("by_time")[tg.Timestamp(8)], Outer(*list(vars(VALUE).values())[:3], counts, {}, set(), 1j))
+        value_of(tg.col("by_time")[tg.Timestamp(8)], Outer(*list(vars(VALUE).values())[:3], counts, {}, set(), 1j, []))
         is None
     )
     assert len(counts) == 1
@@ -79,6 +85,8 @@ def test_parts_are_read_of_the_classes_that_authors_use() -> None:
         (tg.col("other")["n"], r"the type of other is not known"),
         (tg.fn.size("inner"), r"size takes \(array; map\)"),
         (tg.fn.array_contains("many", 1), r"in array_contains\(many, 1\)"),
+        (tg.fn.array_contains("prices", Decimal("1.505")), r"array_contains takes .*decimal\(4,3\)\)"),
+        (tg.fn.array_contains("prices", tg.fn.size("ids")), r"array_contains takes .*bigint\)"),
         (tg.col("ids") == tg.col("ids"), r"in ids == ids, == takes"),
     ],
 )
@@ -94,12 +102,14 @@ def test_a_part_that_does_not_exist_is_refused_when_the_step_is_applied(
     [
         (tg.col("many")[2], r"INVALID_ARRAY_INDEX\] the index 2 is out of bounds: the array has 2 items"),
         (tg.col("many")[-1], r"INVALID_ARRAY_INDEX\] the index -1 is out of bounds"),
+        (tg.col("many")[0]["n"], r"INVALID_COLUMN_VALUE\] the column 'item' is NULL, and"),
         (tg.col("ids")[0], r"INVALID_COLUMN_VALUE\] array<bigint not null> is no type of \{1, 2\}"),
     ],
 )
 def test_a_part_that_a_value_does_not_have_fails_the_run(expression: tg.Expression, message: str) -> None:
+    without = replace(VALUE, many=(None,)) if "NULL" in message else VALUE  # type: ignore[arg-type]
     with pytest.raises(tg.UserCodeError, match=message):
-        value_of(expression)
+        value_of(expression, without)
 
 
 def test_what_python_does_with_parts_in_another_way_is_refused() -> None:

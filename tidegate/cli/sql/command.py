@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,16 @@ def sql(
     if file is not None and not file.is_file():
         raise click.BadParameter(f"File {str(file)!r} does not exist.", param_hint="'[FILE]'")
     values = dict(map(_param, params))
-    if file is None and text is None:
+    if file is not None:
+        execute(file.read_text(encoding="utf-8"), str(file), values, flags, explaining, ctx)
+    elif text is not None:
+        execute(text, "statement", values, flags, explaining, ctx)
+    elif not explaining:
         prompt(values, flags)
-        return
-    execute(file.read_text(encoding="utf-8") if file is not None else str(text), values, flags, explaining, ctx)
+    elif sys.stdin.isatty():
+        raise click.UsageError("--explain takes a file, or statements after -e")
+    else:
+        execute(sys.stdin.read(), "statement", values, flags, explaining, ctx)
 
 
 def _param(given: str) -> tuple[str, Any]:
@@ -63,8 +70,10 @@ def _param(given: str) -> tuple[str, Any]:
     return name, found if isinstance(found, (bool, int, float, str)) or found is None else value
 
 
-def execute(text: str, params: dict[str, Any], flags: Sequence[str], explaining: bool, ctx: click.Context) -> None:
-    """Run or explain a script, and print the results of its queries."""
+def execute(
+    text: str, name: str, params: dict[str, Any], flags: Sequence[str], explaining: bool, ctx: click.Context
+) -> None:
+    """Run or explain a script of this name, and print the results of its queries."""
     from tidegate.cli.explain import explained
     from tidegate.cli.progress import run_with_progress
     from tidegate.cli.target import Built
@@ -79,13 +88,13 @@ def execute(text: str, params: dict[str, Any], flags: Sequence[str], explaining:
 
     def build(options: PipelineOptions) -> Pipeline:
         pipeline = Pipeline(options=options, name="sql")
-        made.append(Script(pipeline, params))
+        made.append(Script(pipeline, params, name))
         made[0].add(text)
         unused = [name for name in params if name not in made[0].used_params]
         if unused:
             raise SqlError(f"the statements have no parameter :{unused[0]}")
-        for name in made[0].unread():
-            click.echo(f"warning: no statement reads the table {name}, or inserts into it", err=True)
+        for table in made[0].unread():
+            click.echo(f"warning: no statement reads the table {table}, or inserts into it", err=True)
         return pipeline
 
     found = Built("sql", PipelineOptions, "", build)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -33,7 +34,7 @@ def prompt(params: dict[str, Any], flags: Sequence[str]) -> None:
     failed = False
     _with_history(lambda: [*_WORDS, *definitions])
     for statement in _statements():
-        script = Script(Pipeline(options=options, name="sql"), params, dict(definitions))
+        script = Script(Pipeline(options=options, name="sql"), params, definitions=dict(definitions))
         try:
             script.add(statement)
             if script.written:
@@ -42,6 +43,11 @@ def prompt(params: dict[str, Any], flags: Sequence[str]) -> None:
         except (TidegateError, click.UsageError) as error:
             click.echo(f"error: {error}", err=True)
             failed = True
+            continue
+        except KeyboardInterrupt:
+            if not sys.stdin.isatty():
+                raise
+            click.echo("interrupted", err=True)
             continue
         definitions = script.definitions
     if failed and not sys.stdin.isatty():
@@ -63,6 +69,8 @@ def _statements() -> Iterable[str]:
             lines.clear()
             click.echo()
             continue
+        if shows_prompt and len(lines) == 1 and lines[0].strip().rstrip(";").lower() in ("exit", "quit"):
+            return
         if not "".join(lines).strip():
             lines.clear()
         elif lines[-1].rstrip().endswith(";"):
@@ -79,7 +87,7 @@ def _with_history(words: Any) -> None:
     import atexit
 
     history = Path(click.get_app_dir("tidegate")) / "sql_history"
-    if history.exists():
+    with contextlib.suppress(OSError):
         readline.read_history_file(history)
 
     def complete(begun: str, at: int) -> str | None:
@@ -87,8 +95,9 @@ def _with_history(words: Any) -> None:
         return found[at] if at < len(found) else None
 
     def save() -> None:
-        history.parent.mkdir(parents=True, exist_ok=True)
-        readline.write_history_file(history)
+        with contextlib.suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(history)
 
     readline.set_completer(complete)
     readline.parse_and_bind("tab: complete")

@@ -389,7 +389,7 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
                 type = argument.type
             case "item" | "key":
                 type = _inner_type(found[0])
-                if not is_comparable(type):
+                if not is_comparable(type) or _loses_digits(argument, type):
                     return None
             case name:
                 type = SCALARS[name]
@@ -397,6 +397,14 @@ def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) ->
             return None
         found.append(type)
     return _Types(tuple(found), variable)
+
+
+def _loses_digits(argument: Tree, type: ColumnType) -> bool:
+    """Whether converting a number to a type of decimals could change it."""
+    given = as_decimal_type(argument.type)
+    if given is None or not isinstance(type, DecimalType) or isinstance(_fitted(argument, type), Literal):
+        return False
+    return common_decimal(given, type) != type
 
 
 def _inner_type(type: ColumnType) -> ColumnType:

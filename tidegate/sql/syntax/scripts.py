@@ -41,16 +41,17 @@ class Insertion:
 Statement = TableDefinition | Insertion | Parsed
 
 
-def statements_of(text: str) -> list[Statement]:
-    """The statements of a script. Raises SqlError where it is no SQL."""
+def statements_of(text: str) -> list[tuple[int, Statement]]:
+    """The statements of a script, each with the number of its first line. Raises SqlError where it is no SQL."""
     source = SqlText(text)
-    found: list[Statement] = []
+    found: list[tuple[int, Statement]] = []
     for tokens in _divided(tokens_of(source)):
+        line = text.count("\n", 0, int(tokens[0].start)) + 1
         if _word(tokens, 0) == "CREATE":
-            found.append(_Definition(tokens, source).table())
+            found.append((line, _Definition(tokens, source).table()))
             continue
         for query in parsed_tokens(tokens, source):
-            found.append(_insertion(query) if query.tree.kind == "Insert" else query)
+            found.append((line, _insertion(query) if query.tree.kind == "Insert" else query))
     return found
 
 

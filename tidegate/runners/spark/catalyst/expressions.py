@@ -264,7 +264,8 @@ def _repeats(tree: Tree) -> int:
         case Call(operation=operation) if operation not in OPERATIONS_OF_SPARK:
             return _DEEPEST + 1
         case Call(operation=operation, type=type):
-            repeats = operation in ("substring", "split_part", "add_months", "add_days", "part")
+            repeats = operation in ("substring", "split_part", "add_months", "add_days")
+            repeats |= operation == "part" and not isinstance(tree.arguments[1], Literal)
             return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
         case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
             return _DEEPEST + 1

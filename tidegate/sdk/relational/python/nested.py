@@ -17,7 +17,11 @@ def reader_of_field(type: StructType, name: str) -> Callable[[Any], Any]:
     """A function from a struct, which isn't NULL, to one of its fields."""
     field = next(each for each in type.fields if each.name == name)
     checked = _checked(field.type, field.nullable, name)
-    return lambda value: checked(field_of(value, name))
+
+    def read(value: Any) -> Any:
+        return _refuse(value, type) if value is None else checked(field_of(value, name))
+
+    return read
 
 
 def reader_of_item(type: ArrayType) -> Callable[[Any, int], Any]:
