@@ -89,6 +89,7 @@ def test_steps_are_of_the_lines_of_the_script(folder: Path) -> None:
     assert failed.exit_code == 1
     assert "DIVIDE_BY_ZERO" in failed.output
     assert "in step 'Query 2/Select', applied at report.sql:4\n" in failed.output
+    assert "in your code" not in failed.output
 
 
 def test_piped_statements_can_be_explained() -> None:

@@ -13,6 +13,8 @@ from tidegate.sdk.notebook import chained, format_place, frames_outside, place_o
 from tidegate.sdk.user_code.source_lines import Instruction, line_at, line_of
 
 _PACKAGE: Final = __file__.rsplit("sdk", 1)[0]
+_GENERATED: Final = (GENERATED, "<tidegate ")
+"""How the names of files begin of which generated code seems to be: loops, and functions that compute expressions."""
 _trimming = False
 
 
@@ -51,7 +53,7 @@ def _calling_frame() -> FrameType | None:
 def author_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without Tidegate's frames; None if no frame of the author's is in it."""
     return chained(
-        [part for part in frames_outside(trace, (_PACKAGE, GENERATED)) if not _is_generated_method(part.tb_frame)]
+        [part for part in frames_outside(trace, (_PACKAGE, *_GENERATED)) if not _is_generated_method(part.tb_frame)]
     )
 
 
