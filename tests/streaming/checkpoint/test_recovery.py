@@ -243,6 +243,41 @@ def test_state_of_a_changed_query_is_restored_or_refused_by_name(
             check_steps(job(after, element), saved, "checkpoint 1", allow_dropped=False)
 
 
+class Timed(NamedTuple):
+    word: str
+    at: tg.Timestamp
+
+
+TUMBLE = "TUMBLE(TABLE words, DESCRIPTOR(at), INTERVAL '10' MINUTES)"
+
+
+@pytest.mark.parametrize(
+    ("after", "message"),
+    [
+        (TUMBLE.replace("10", "20"), None),
+        ("HOP(TABLE words, DESCRIPTOR(at), INTERVAL '1' MINUTE, INTERVAL '10' MINUTES)", None),
+        (
+            TUMBLE.replace("TUMBLE(TABLE words", "SESSION(TABLE words PARTITION BY word"),
+            "by live_sessions: give the step",
+        ),
+    ],
+)
+def test_state_of_other_windows_is_restored_but_not_of_sessions(after: str, message: str | None) -> None:
+    def job(windows: str) -> Plan:
+        def write(p: tg.Pipeline) -> None:
+            words = {"words": p | "words" >> tg.Create([Timed("a", tg.Timestamp(1))])}
+            counts = f"SELECT word, COUNT(*) AS n FROM TABLE({windows}) GROUP BY word, window_start, window_end"
+            words | tg.Sql(counts) | "shown" >> tg.Map(print)
+
+        return make_job(write).plan
+
+    if message is None:
+        check_steps(job(after), saved_by(job(TUMBLE)), "checkpoint 1", allow_dropped=False)
+    else:
+        with pytest.raises(ResumeError, match=message):
+            check_steps(job(after), saved_by(job(TUMBLE)), "checkpoint 1", allow_dropped=False)
+
+
 def saved_by(plan: Plan) -> Manifest:
     return replace(manifest_of(make_job(stateful(Count()))), steps=step_facts(plan))
 
