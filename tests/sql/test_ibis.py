@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.sql.shop import shop
+from tests.support.sql.shop import at, shop
 
 ibis: Any = pytest.importorskip("ibis")
 
@@ -32,6 +32,14 @@ CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
         ORDERS.filter(ORDERS.id == 1).select(x=ORDERS.user.upper(), y=ORDERS.user.substr(1, 2), z=ORDERS.at.year()),
         [("ADA", "da", 2024)],
     ),
+    "truncated times": (
+        ORDERS.filter(ORDERS.id == 2).select(hour=ORDERS.at.truncate("h"), year=ORDERS.at.strftime("%Y")),
+        [(at(0), "2024")],
+    ),
+    "conditions in aggregates": (
+        ORDERS.aggregate(m=ORDERS.price.mean(where=ORDERS.qty == 1), s=ORDERS.qty.sum(where=ORDERS.id > 1)),
+        [(5.75, 9)],
+    ),
     "case": (
         ORDERS.select("id", c=ibis.cases((ORDERS.qty > 1, "many"), else_="one")),
         [(1, "many"), (2, "one"), (3, "many"), (4, "one")],
@@ -43,3 +51,10 @@ CASES: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {
 def test_an_expression_of_ibis_has_the_rows_that_it_means(name: str) -> None:
     expression, rows = CASES[name]
     assert sorted(map(tuple, (shop() | tg.Sql(expression)).collect())) == rows
+
+
+def test_what_ibis_or_a_query_does_not_have_is_refused() -> None:
+    with pytest.raises(tg.BuildError, match=r"Ibis can't write its expression in SQL of Flink: .*Hash"):
+        tg.Sql(ORDERS.select(h=ORDERS.user.hash()))
+    with pytest.raises(tg.BuildError, match=r"(?s)VARIANCE.* is not supported.*line \d, column"):
+        shop() | tg.Sql(ORDERS.aggregate(v=ORDERS.qty.var()))

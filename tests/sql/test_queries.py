@@ -321,3 +321,10 @@ def test_an_ibis_expression_is_translated_by_ibis(monkeypatch: pytest.MonkeyPatc
         ibis, "to_sql", lambda _, dialect: f"SELECT `t0`.`id` FROM `orders` AS `t0` -- {dialect}", False
     )
     assert len((shop() | tg.Sql(IbisExpression())).collect()) == len(ORDERS)
+
+    def fail(expression: Any, dialect: str) -> None:
+        raise ImportError("No module named 'sqlglot'", name="sqlglot")
+
+    monkeypatch.setattr(ibis, "to_sql", fail)
+    with pytest.raises(tg.BuildError, match=r"Ibis needs the package sqlglot .*: pip install 'tidegate\[sql\]'"):
+        tg.Sql(IbisExpression())

@@ -57,6 +57,8 @@ COMPUTED = {
     "user LIKE 'a%'": col("user").like("a%"),
     "YEAR(at)": fn.year(col("at")),
     "DATE_TRUNC('hour', at)": fn.date_trunc("hour", col("at")),
+    "FLOOR(at TO DAY)": fn.date_trunc("day", col("at")),
+    "FLOOR(price)": fn.floor(col("price")),
     "ROUND(price, 1)": fn.round(col("price"), 1),
     "ABS(qty)": abs(col("qty")),
 }

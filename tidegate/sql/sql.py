@@ -104,10 +104,20 @@ def text_of(query: Any) -> str:
     if isinstance(query, str):
         return query
     if type(query).__module__.partition(".")[0] == "ibis":
-        import importlib
-
-        return str(importlib.import_module("ibis").to_sql(query, dialect="flink"))
+        return _text_of_ibis(query)
     raise BuildError(f"tg.Sql takes the text of a query, or an Ibis expression, not {shorten(query)}")
+
+
+def _text_of_ibis(expression: Any) -> str:
+    import importlib
+
+    try:
+        return str(importlib.import_module("ibis").to_sql(expression, dialect="flink"))
+    except ImportError as error:
+        message = f"Ibis needs the package {error.name} to write its expression in SQL: pip install 'tidegate[sql]'"
+        raise BuildError(message) from error
+    except Exception as error:
+        raise BuildError(f"Ibis can't write its expression in SQL of Flink: {error}") from error
 
 
 def named_inputs(inputs: Any) -> Any:

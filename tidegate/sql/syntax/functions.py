@@ -12,7 +12,6 @@ from tidegate.sql.syntax.nodes import read, shown
 
 _FUNCTIONS: Final = {
     "Abs": "abs",
-    "Floor": "floor",
     "Ceil": "ceil",
     "Sqrt": "sqrt",
     "Exp": "exp",

@@ -185,3 +185,11 @@ def _extract(node: Any, names: Names) -> Tree:
 def _truncated(node: Any, names: Names) -> Tree:
     unit = word_of(node.args["unit"]).lower()
     return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))
+
+
+@reads("Floor", args="this to")
+def _floor(node: Any, names: Names) -> Tree:
+    unit = node.args.get("to")  # FLOOR(at TO DAY), as Flink writes it
+    if unit is None:
+        return call("floor", tree_of(node.this, names))
+    return call("date_trunc", Literal(word_of(unit).lower(), STRING), tree_of(node.this, names))
