@@ -92,6 +92,8 @@ def sql_type(type: Any) -> str:
 def _call(call: Call) -> str:
     name = call.operation
     arguments = [sql(each) for each in call.arguments]
+    if name == "part":
+        return _part(call, arguments)
     if name in _SPECIAL:
         return _SPECIAL[name](arguments)
     if name in _INFIX:
@@ -110,6 +112,16 @@ def _call(call: Call) -> str:
     return f"{_NAMES.get(name, name)}({', '.join(arguments)})"
 
 
+def _part(call: Call, arguments: list[str]) -> str:
+    of, key = call.arguments
+    if of.type.kind == "struct" and isinstance(key, Literal):
+        return f"({arguments[0]}).`{key.value}`"
+    if of.type.kind == "map":
+        return f"{arguments[0]}[{arguments[1]}]"
+    clamped = f"CAST(greatest(least({arguments[1]}, 2147483647), -1) AS INT)"
+    return f"{arguments[0]}[IF({arguments[1]} IS NULL, NULL, {clamped})]"
+
+
 def _bare(tree: Tree, text: str) -> str:
     return _literal(tree.value) if isinstance(tree, Literal) else text
 
@@ -121,7 +133,6 @@ _SPECIAL: Final[dict[str, Callable[[list[str]], str]]] = {
     "count_distinct": lambda a: f"count(DISTINCT {a[0]})",
     "sum_distinct": lambda a: f"sum(DISTINCT {a[0]})",
     "avg_distinct": lambda a: f"avg(DISTINCT {a[0]})",
-    "part": lambda a: f"{a[0]}[{a[1]}]",
     "count": lambda a: f"count({a[0] if a else '*'})",
 }
 
