@@ -82,9 +82,9 @@ def _aligned(one: Relation, two: Relation, node: Any, context: Context) -> tuple
         a, b = one.schema.field(left.field), two.schema.field(right.field)
         assert a is not None
         assert b is not None
-        columns = Column(left.field, a.type, a.nullable), Column(right.field, b.type, b.nullable)
+        both = Column(left.field, a.type, a.nullable), Column(right.field, b.type, b.nullable)
         try:
-            first, second = bound_alike(columns, "the columns")
+            first, second = bound_alike(both, "the columns")
         except TypeCheckError:
             message = f"the column {left.name} is of type {a.type} in one query, and of type {b.type} in the other"
             raise context.refusal(f"{message}: write CAST", node) from None
