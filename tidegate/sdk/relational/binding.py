@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
 from typing import Any, Final, TypeGuard
 
 from tidegate.sdk.data.columns import (
     BIGINT,
     BOOLEAN,
-    DOUBLE,
     SCALARS,
     UNKNOWN,
     VOID,
@@ -30,8 +28,6 @@ from tidegate.sdk.data.columns import (
 from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.relational.date_patterns import format_of
 from tidegate.sdk.relational.decimal_types import (
-    as_decimal_type,
-    common_decimal,
     decimal_cast_fails,
     decimal_of,
     result_type,
@@ -39,15 +35,13 @@ from tidegate.sdk.relational.decimal_types import (
 from tidegate.sdk.relational.expressions import INFIX, Call, Case, Cast, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.operations import (
     CASTS,
-    COMPARABLE,
-    IMPLICIT,
     NULLING,
     OPERATIONS,
     Operation,
-    Parameter,
     Signature,
 )
 from tidegate.sdk.relational.regular_expressions import PatternError, translated
+from tidegate.sdk.relational.signatures import Types, common_type, fitted_to, implicitly, match_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +153,11 @@ def refuse_window(trees: Iterable[Tree], why: str) -> None:
 
 def bound_alike(trees: Sequence[Tree], what: str) -> list[Tree]:
     """Bound trees, with implicit casts to one type. Raises TypeCheckError, naming `what`, if there is none."""
-    type = _common(trees)
+    type = common_type(trees)
     if type is None:
         shown = " and ".join(f"{text(tree)} of type {tree.type}" for tree in trees)
         raise TypeCheckError(f"{what} have no common type: {shown}. Cast some of them")
-    return [_implicit(tree, type) for tree in trees]
-
-
-def is_comparable(type: ColumnType) -> bool:
-    """Whether values of a type can be compared."""
-    return type.kind in COMPARABLE
+    return [implicitly(tree, type) for tree in trees]
 
 
 def is_aggregate(tree: Tree) -> bool:
@@ -206,16 +195,16 @@ def _bound(tree: Tree, input: Input) -> Tree:
 def _case(branches: list[tuple[Tree, Tree]], otherwise: Tree, tree: Tree) -> Tree:
     conditions = []
     for condition, _ in branches:
-        fitted = _fitted(condition, BOOLEAN)
+        fitted = fitted_to(condition, BOOLEAN)
         if fitted is None:
             raise TypeCheckError(f"the condition {text(condition)} is of type {condition.type}, not boolean")
         conditions.append(fitted)
     values = [value for _, value in branches]
-    type = _common([*values, otherwise])
+    type = common_type([*values, otherwise])
     if type is None:
         kinds = ", ".join(dict.fromkeys(str(value.type) for value in (*values, otherwise)))
         raise TypeCheckError(f"the branches of {text(tree)} have no common type: they are {kinds}. Cast some of them")
-    fitted_values = [_implicit(value, type) for value in (*values, otherwise)]
+    fitted_values = [implicitly(value, type) for value in (*values, otherwise)]
     nullable = any(value.nullable for value in fitted_values)
     return Case(tuple(zip(conditions, fitted_values[:-1], strict=True)), fitted_values[-1], type, nullable)
 
@@ -237,10 +226,10 @@ def _call(operation: Operation, arguments: list[Tree], tree: Tree) -> Tree:
     if operation.name in INFIX or operation.name == "not_distinct":
         arguments = _with_decimal_literals(arguments)
     for signature in operation.signatures:
-        if (types := _match(signature, arguments, exactly=True)) is not None:
+        if (types := match_signature(signature, arguments, exactly=True)) is not None:
             return _typed_call(operation, signature, arguments, types)
     for signature in operation.signatures:
-        if (types := _match(signature, arguments, exactly=False)) is not None:
+        if (types := match_signature(signature, arguments, exactly=False)) is not None:
             return _typed_call(operation, signature, arguments, types)
     raise TypeCheckError(_wrong_types(operation, arguments, tree))
 
@@ -250,16 +239,16 @@ def _with_decimal_literals(arguments: list[Tree]) -> list[Tree]:
     if not any(isinstance(each.type, DecimalType) for each in arguments):
         return arguments
     return [
-        _implicit(each, decimal_of(each.value) or each.type)
+        implicitly(each, decimal_of(each.value) or each.type)
         if isinstance(each, Literal) and each.type == BIGINT
         else each
         for each in arguments
     ]
 
 
-def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree], types: _Types) -> Tree:
+def _typed_call(operation: Operation, signature: Signature, arguments: list[Tree], types: Types) -> Tree:
     _check_literals(operation, signature, arguments)
-    fitted = tuple(_implicit(argument, type) for argument, type in zip(arguments, types.parameters, strict=True))
+    fitted = tuple(implicitly(argument, type) for argument, type in zip(arguments, types.parameters, strict=True))
     match signature.result:
         case "T":
             result = types.variable
@@ -345,140 +334,6 @@ def _nullable_by_own_rule(operation: Operation, arguments: Sequence[Tree]) -> bo
             return any(argument.nullable for argument in arguments) or (isinstance(of, ArrayType) and of.nullable)
         case _:
             return True
-
-
-# -- matching arguments with a signature
-
-
-@dataclass(frozen=True, slots=True)
-class _Types:
-    """The types that a signature asks for, by argument, and the type that its `T` stands for."""
-
-    parameters: tuple[ColumnType, ...]
-    variable: ColumnType
-
-
-def _match(signature: Signature, arguments: Sequence[Tree], *, exactly: bool) -> _Types | None:
-    parameters = _stretched(signature.parameters, len(arguments))
-    if parameters is None:
-        return None
-    variable = _common([argument for argument, each in zip(arguments, parameters) if each.type == "T"])
-    if variable is None or (not is_comparable(variable) and any(each.type == "T" for each in parameters)):
-        return None
-    decimals = [argument.type for argument, each in zip(arguments, parameters) if each.type == "decimal"]
-    decimal = next((type for type in decimals if isinstance(type, DecimalType)), None)
-    if decimals and decimal is None:
-        return None
-    found: list[ColumnType] = []
-    for argument, parameter in zip(arguments, parameters):
-        if parameter.literal and not isinstance(argument, Literal):
-            return None
-        match parameter.type:
-            case "any":
-                type: ColumnType = argument.type
-            case "T":
-                type = variable
-            case "decimal":
-                converted = decimal if argument.type == VOID else as_decimal_type(argument.type)
-                if converted is None:
-                    return None
-                type = converted
-            case "array" | "map" | "struct":
-                if argument.type.kind != parameter.type:
-                    return None
-                type = argument.type
-            case "item" | "key":
-                type = _inner_type(found[0])
-                if not is_comparable(type) or _loses_digits(argument, type):
-                    return None
-            case name:
-                type = SCALARS[name]
-        if argument.type != type and (exactly or _fitted(argument, type) is None):
-            return None
-        found.append(type)
-    return _Types(tuple(found), variable)
-
-
-def _loses_digits(argument: Tree, type: ColumnType) -> bool:
-    """Whether converting a number to a type of decimals could change it."""
-    given = as_decimal_type(argument.type)
-    if given is None or not isinstance(type, DecimalType) or isinstance(_fitted(argument, type), Literal):
-        return False
-    return common_decimal(given, type) != type
-
-
-def _inner_type(type: ColumnType) -> ColumnType:
-    """The type of an array's items, or of a map's keys."""
-    match type:
-        case ArrayType(element=inner) | MapType(key=inner):
-            return inner
-    return UNKNOWN
-
-
-def _stretched(parameters: tuple[Parameter, ...], count: int) -> tuple[Parameter, ...] | None:
-    """As many parameters as there are arguments; None if the signature doesn't take so many."""
-    if parameters and parameters[-1].repeated:
-        fixed = parameters[:-1]
-        return (*fixed, *[parameters[-1]] * (count - len(fixed))) if count >= len(fixed) else None
-    return parameters if len(parameters) == count else None
-
-
-def _common(trees: Sequence[Tree]) -> ColumnType | None:
-    """The type that all of these can be cast to implicitly; VOID for none or only NULLs, None if there is none.
-
-    Beside decimals, a literal of 32 bits has the ten digits that Spark gives its type INT.
-    """
-    decimals = any(isinstance(tree.type, DecimalType) for tree in trees)
-    found: ColumnType = VOID
-    for tree in trees:
-        type = _OF_INT if decimals and _is_int(tree) else tree.type
-        one, two = as_decimal_type(found), as_decimal_type(type)
-        if type in (found, VOID):
-            continue
-        if one is not None and two is not None and "decimal" in (found.kind, type.kind):
-            found = common_decimal(one, two)
-        elif found == VOID or (found.kind, type.kind) in IMPLICIT:
-            found = type
-        elif (type.kind, found.kind) not in IMPLICIT:
-            return None
-    return found
-
-
-_OF_INT: Final = DecimalType(10, 0)
-
-
-def _is_int(tree: Tree) -> bool:
-    match tree:
-        case Literal(value=int(value)):
-            return tree.type == BIGINT and -(2**31) <= value < 2**31
-    return False
-
-
-def _fitted(tree: Tree, type: ColumnType) -> Tree | None:
-    """The tree as a value of a type, by an implicit cast if needed; None if there is none."""
-    if tree.type == type:
-        return tree
-    if tree.type == VOID:
-        return Literal(None, type)
-    match tree, type if tree.type.kind in ("bigint", "decimal") else UNKNOWN:  # True is an int, but no number of SQL
-        case Literal(value=int() | Decimal() as number), DecimalType() as to:
-            exact = Decimal(number).quantize(Decimal(1).scaleb(-to.scale), context=_WIDE)
-            if exact == number and exact.adjusted() < to.whole_digits:
-                return Literal(exact, to)
-        case Literal(value=int() | Decimal() as number), to if to == DOUBLE:
-            return Literal(float(number), type)
-    kinds = (tree.type.kind, type.kind)
-    if kinds not in IMPLICIT and kinds != ("decimal", "decimal"):
-        return None
-    return Cast(tree, type, tree.nullable)
-
-
-_WIDE: Final = Context(100)
-
-
-def _implicit(tree: Tree, type: ColumnType) -> Tree:
-    fitted = _fitted(tree, type)
-    return tree if fitted is None else fitted
 
 
 # -- messages

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.sdk.data.columns import BIGINT, BOOLEAN, VOID, Field, Schema
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.relational.binding import Input, bound, bound_aggregate, bound_alike, is_comparable
+from tidegate.sdk.relational.binding import Input, bound, bound_aggregate, bound_alike
 from tidegate.sdk.relational.expressions import Call, Column, Tree, text, walk
 from tidegate.sdk.relational.operations import OPERATIONS
 from tidegate.sdk.relational.relations import (
@@ -22,6 +22,7 @@ from tidegate.sdk.relational.relations import (
     SortLimit,
     trees_of,
 )
+from tidegate.sdk.relational.signatures import is_comparable
 
 
 def bound_relation(relation: Relation, schemas: Sequence[Schema | None]) -> Relation:

@@ -32,11 +32,12 @@ from tidegate.sdk.portable.model import (
     Reshuffle,
     SideInputRef,
 )
-from tidegate.sdk.relational.binding import is_comparable, split_aggregates
+from tidegate.sdk.relational.binding import split_aggregates
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.python.aggregates import AggregateFn
 from tidegate.sdk.relational.python.row_function import RowCode, reads_window
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Order, Rank, SortLimit
+from tidegate.sdk.relational.signatures import is_comparable
 from tidegate.sdk.relational.steps.groups import AggregateElements, group_row
 from tidegate.sdk.relational.steps.interval_joins import LEFTS, PAST, RIGHTS, IntervalJoinFn
 from tidegate.sdk.relational.steps.joins import JoinCode, joined_group, product

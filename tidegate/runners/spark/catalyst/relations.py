@@ -14,11 +14,12 @@ from tidegate.runners.spark.catalyst.expressions import quoted, sql
 from tidegate.runners.spark.catalyst.queries import TIME, WINDOW, Made, listed, named, query
 from tidegate.runners.spark.catalyst.windows import SESSION, numbered_sessions
 from tidegate.sdk.data.columns import DecimalType, Schema
-from tidegate.sdk.relational.binding import is_comparable, split_aggregates
+from tidegate.sdk.relational.binding import split_aggregates
 from tidegate.sdk.relational.decimal_types import decimal_cast_fails, operation_fails
 from tidegate.sdk.relational.expressions import Call, Cast, Column, Tree, mapped, walk
 from tidegate.sdk.relational.operations import CASTS, OPERATIONS
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Named, Order, Rank, Relation, SortLimit
+from tidegate.sdk.relational.signatures import is_comparable
 
 
 def made(relation: Relation, inputs: Sequence[Made], schemas: Sequence[Schema]) -> Made:
