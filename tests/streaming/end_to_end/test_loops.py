@@ -172,7 +172,18 @@ def test_a_loop_with_a_solution_begins_again_with_the_round_in_which_a_worker_di
     assert result.metrics().counter("fed_back") == 40
 
 
-def test_rounds_leave_neither_files_nor_memory_behind(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_a_solution_stays_as_its_loop_has_left_it_while_another_loop_runs() -> None:
+    p = tg.Pipeline("streaming", {"workers": 2})
+    start = p | tg.Create([(n, 9) for n in range(6)]).with_output_types(tuple[int, int])
+    less = tg.MapValues(lambda n: n - 1).with_output_types(tuple[int, int])
+    delta = (start, start) | "delta" >> tg.IterateDelta(lambda known, work: work | less, rounds=4)
+    bulk = start | "bulk" >> tg.Iterate(lambda before: before | less | tg.CombinePerKey(sum), rounds=4)
+    both = (delta, bulk) | tg.CoGroupByKey()
+    assert sorted(both.collect(limit=None)) == [(n, ([5], [5])) for n in range(6)]
+
+
+@pytest.mark.parametrize("form", ["bulk", "delta"])
+def test_rounds_leave_neither_files_nor_memory_behind(form: str, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     rounds = pytestconfig.getoption("--rounds")
     seen, temp = tmp_path / "seen", tmp_path / "temp"
     temp.mkdir()
@@ -193,8 +204,17 @@ def test_rounds_leave_neither_files_nor_memory_behind(tmp_path: Path, pytestconf
             | tg.MapTuple(lambda _, n: note(n)).with_output_types(int)
         )
 
+    def update(known: tg.Solution[int, int], work: Any) -> Any:
+        found = work | known.lookup()
+        return found | tg.MapTuple(lambda key, both: (key, note(both[1] or 0))).with_output_types(tuple[int, int])
+
     p = tg.Pipeline("streaming", {"workers": 2, "temp_dir": str(temp)})
-    _ = p | tg.Create([0]) | tg.Iterate(step, rounds=rounds) | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "result"))
+    if form == "bulk":
+        left = p | tg.Create([0]) | tg.Iterate(step, rounds=rounds)
+    else:
+        start = p | tg.Create([(0, 0)]).with_output_types(tuple[int, int])
+        left = (start, start) | tg.IterateDelta(update, rounds=rounds) | tg.Values()
+    _ = left | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "result"))
     p.run().wait_until_finish()
     assert lines_of(tmp_path / "result") == [str(rounds)]
     counts = [tuple(map(int, line.split())) for line in seen.read_text().splitlines()]

@@ -25,7 +25,9 @@ class WorkerLoop:
         self._spill = spill
         self._shares: dict[TaskId, LoopShare] = {}
         self._solution: LoopSolution | None = None
-        """The worker's part of the loop's solution, also when the loop is over, until the part has been read."""
+        """The worker's part of the loop's solution."""
+        self._over: dict[int, LoopSolution] = {}
+        """Its parts of loops that are over and have not been read, by the step that updated them."""
 
     def enter(self, loop: Loop) -> None:
         """The tasks that are going to be deployed are in the body of another loop."""
@@ -48,18 +50,18 @@ class WorkerLoop:
     def leave(self) -> Mapping[TaskId, LoopShare]:
         """The loop is over for the worker's tasks; returns what they have kept."""
         shares, self._shares = self._shares, {}
-        self.loop = None
+        if self._solution is not None:
+            self._over[self._solution.update] = self._solution
+        self.loop = self._solution = None
         return shares
 
     def left(self, rounds: Mapping[str, int], channel: ChannelId) -> Iterator[Block]:
         """What a loop has left of its solution in the part that a channel comes from: this worker's or another's."""
         plan = self._job.plan
         update = plan.steps[plan.edges[channel.edge].source]
-        part = self._solution
-        if part is None or part.index != channel.source or part.update != update.id:
+        part = self._over.pop(update.id, None) if channel.source == self._index else None
+        if part is None:
             part = self._part(update, channel.source)
-        else:
-            self._solution = None
         return part.left(rounds[part.loop])
 
     def _part(self, update: Step, index: int) -> LoopSolution:
