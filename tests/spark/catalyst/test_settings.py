@@ -21,8 +21,8 @@ class Thing(NamedTuple):
 
 THINGS = [
     Thing(r"a\n", 0.0, Decimal("1.2345678901"), datetime(2024, 5, 6, 7, 8, 9, 123456, UTC)),
-    Thing("${spark.app.name} {0} :x 'q' \"d\"", -0.0, Decimal("9999999999999999.5"), datetime(1969, 1, 1, tzinfo=UTC)),
-    Thing("", float("nan"), Decimal("-0.5"), datetime(2024, 2, 29, tzinfo=UTC)),
+    Thing("${spark.app.name} {0} :x", -0.0, Decimal("9999999999999999.5"), datetime(1969, 1, 1, tzinfo=UTC)),
+    Thing("'q' \"d\"", float("nan"), Decimal("-0.5"), datetime(2024, 2, 29, tzinfo=UTC)),
 ]
 OTHER_SETTINGS = {
     "spark.sql.adaptive.enabled": "false",

@@ -306,8 +306,8 @@ def _double(value: float) -> str:
 
 
 def _string(value: str) -> str:
-    """A string as it is if no way of reading literals could change it, else as its bytes."""
-    if value.isascii() and value.isprintable() and not set(value) & set("'\\"):
+    """A string as it is if no way of reading literals could change it, nor a variable's value, else as its bytes."""
+    if value.isascii() and value.isprintable() and not set(value) & set("'\\$"):
         return f"'{value}'"
     return f"CAST({_binary(value.encode())} AS STRING)"
 
