@@ -158,7 +158,7 @@ def test_queries_over_streams_have_the_same_answers_on_spark(
     recorded: dict[int, list[Any]], request: pytest.FixtureRequest
 ) -> None:
     if request.config.getoption("--nexmark") != "all":
-        pytest.skip("--nexmark all asks Spark, which takes a minute")
+        pytest.skip("--nexmark all asks Spark, which takes minutes")
     request.getfixturevalue("spark_session")
     assert_recorded(answers("spark", STREAMS, bounded=False), STREAMS, recorded)
 
