@@ -28,6 +28,17 @@ def test_archives_are_left_out_if_their_packages_are_installed_beside_them(tmp_p
     assert site.without_archives([*archives, *others]) == [*archives, *others]
 
 
+def test_a_lost_connection_is_no_traceback_but_other_errors_are() -> None:
+    printed: list[str] = []
+    print_exc = site.unless_connection_is_lost(lambda: printed.append("printed"))
+    for error in (BrokenPipeError(), ConnectionResetError(), ValueError()):
+        try:
+            raise error
+        except Exception:
+            print_exc()
+    assert printed == ["printed"]
+
+
 def test_a_process_imports_the_installed_pyspark_and_runs_the_hidden_customization(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     own, hidden = tmp_path / "own", tmp_path / "hidden"

@@ -1,5 +1,8 @@
 """Runs as its `sitecustomize` when a Python process of a local master starts: lets it import PySpark as installed.
 
+It also keeps PySpark's own daemons, which serve the source of ticks, from printing tracebacks when Spark closes the
+connection of a worker that has been idle for a minute.
+
 Spark puts an archive of PySpark first on the module path. From an archive, every process compiles all modules anew:
 two seconds of processor time, while Spark waits only ten seconds for the processes that it starts with a query.
 
@@ -10,8 +13,11 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
+from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
+from typing import Any
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -29,9 +35,21 @@ def _is_installed(archive: str, path: list[str]) -> bool:
 _INSIDE = os.sep + os.path.join("pyspark", "python", "lib")
 
 
+def unless_connection_is_lost(print_exc: Callable[..., None]) -> Callable[..., None]:
+    """The function, which does nothing while the exception of a lost connection is handled."""
+
+    def printing(*arguments: Any, **options: Any) -> None:
+        if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
+            print_exc(*arguments, **options)
+
+    return printing
+
+
 def main() -> None:
     """Change the module path, and run the `sitecustomize` that this one hides, if any."""
     sys.path[:] = without_archives(sys.path)
+    if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
+        traceback.print_exc = unless_connection_is_lost(traceback.print_exc)
     here = os.path.dirname(__file__)
     hidden = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != here])
     if hidden is not None and hidden.loader is not None:
