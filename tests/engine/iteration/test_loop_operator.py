@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.engine.elementwise import chain
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.iteration.decision import decide
 from tidegate.runners.engine.iteration.operator import LoopOperator
@@ -28,6 +29,7 @@ from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.portable.model import Iterate
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
+from tidegate.testing import TestPipeline, assert_that, equal_to
 
 
 def growing() -> Any:
@@ -156,6 +158,23 @@ def test_the_snapshot_of_a_loop_over_other_collections_is_refused(tmp_path: Path
     )
     with pytest.raises(tg.RunError, match=message):
         operator(tmp_path).restore(other)
+
+
+def test_loops_over_elements_are_generated_once_for_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    whole = chain.generate
+    monkeypatch.setattr(chain, "generate", lambda *args: made.append(args) or whole(*args))
+
+    def generated(rounds: int) -> int:
+        made.clear()
+        with TestPipeline("direct", {"checks": "off"}) as p:
+            start = p | tg.Create([("a", 1)]).with_output_types(tuple[str, int])
+            more = tg.Map(lambda pair, n=tg.DoFn.RoundParam: (pair[0], pair[1] + n)).with_output_types(tuple[str, int])
+            found = start | tg.Iterate(lambda before: before | more | tg.CombinePerKey(sum), rounds=rounds)
+            assert_that(found, equal_to([("a", 1 + sum(range(rounds + 1)))]))
+        return len(made)
+
+    assert generated(9) == generated(2) > 0
 
 
 def test_blocks_come_back_in_their_order_from_memory_and_disk(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Group: TypeAlias = tuple[list[Any], ...]
 """The values of a key, a list for each collection."""
@@ -28,12 +30,32 @@ class KeptTables:
         return dict(self.by_window) if set(needs) <= set(self.filled) else {}
 
 
+class Prepared:
+    """What is made once for all rounds of a loop, by name: generated code, for instance. With `keeps=False` it is made
+    each time, as outside of loops."""
+
+    __slots__ = ("_made",)
+
+    def __init__(self, *, keeps: bool = False) -> None:
+        self._made: dict[Hashable, Any] | None = {} if keeps else None
+
+    def once(self, name: Hashable, make: Callable[[], T]) -> T:
+        """What `make` has made of that name."""
+        if self._made is None:
+            return make()
+        if name not in self._made:
+            self._made[name] = make()
+        made: T = self._made[name]
+        return made
+
+
 @dataclass(frozen=True, slots=True)
 class LoopTables:
     """What is kept for the steps of a body, by label; and the solutions that they look up, by collection, each with the
     value of every key by window. `parts` has, instead, the task's parts of the solutions that all tasks keep together:
-    an `iteration.kept_solution.KeptSolution` each."""
+    an `iteration.kept_solution.KeptSolution` each. `prepared` is what the steps have prepared."""
 
     kept: Mapping[str, KeptTables] = field(default_factory=dict)
     solutions: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = field(default_factory=dict)
     parts: Mapping[str, object] = field(default_factory=dict)
+    prepared: Prepared = field(default_factory=Prepared)

@@ -178,12 +178,16 @@ class Chain(Operator):
             inlined=inlined,
         )
         bodies = self._inlining.bodies if inlined else {}
-        return self._loop.variant((shape, fold), lambda: generate(self.links, shape, fold, bodies))
+        of = shape, None if fold is None else (fold.windows, bool(fold.also))
+        return self._loop.variant(of, lambda: generate(self.links, shape, fold, bodies))
 
     @cached_property
     def _inlining(self) -> Inlining:
-        adding = self.grouping.adding if self.grouping is not None else None
-        return Inlining(self.links if adding is None else (*self.links, adding), folds=self.grouping is not None)
+        grouping = self.grouping
+        adding = None if grouping is None else grouping.adding
+        links = self.links if adding is None else (*self.links, adding)
+        labels = tuple(link.label for link in self.links), "" if grouping is None else grouping.label
+        return self.context.tables.prepared.once(labels, lambda: Inlining(links, folds=grouping is not None))
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""

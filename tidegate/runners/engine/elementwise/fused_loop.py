@@ -18,6 +18,7 @@ from tidegate.runners.engine.errors.attribution import close_all, guarded, guard
 from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
 from tidegate.runners.engine.loops.form import Form
 from tidegate.runners.engine.loops.inlining import INLINED, Inlining
+from tidegate.runners.engine.loops.loop_tree import prepared
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, WindowsColumn, take_panes, take_timestamps, take_windows
@@ -163,10 +164,12 @@ class FusedLoop:
         return ready
 
     def variant(self, of: Hashable, make: Callable[[], Form]) -> Callable[..., Iterator[Any]]:
-        """The generated function of a form, which is made and compiled once."""
+        """The generated function of a form, which is made and compiled once; in a loop's body, made once for all
+        rounds."""
         made = self._variants.get(of)
         if made is None:
-            made = self._variants[of] = self.generated.compile(make(), self._labels, self._environment())
+            loop = self.context.tables.prepared.once((*self._labels, of), lambda: prepared(make()))
+            made = self._variants[of] = self.generated.compile(loop, self._labels, self._environment())
         return made
 
     def run(self, loop: Callable[..., Iterator[Emitted]], block: Block) -> Iterator[Emitted]:

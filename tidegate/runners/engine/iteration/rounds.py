@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.grouping.kept_tables import kept_tables
 from tidegate.runners.engine.grouping.operator import TableOperator
-from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
+from tidegate.runners.engine.loop_tables import KeptTables, LoopTables, Prepared
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
@@ -68,7 +68,7 @@ class Rounds:
             if (step := self.loop.plan.steps[edge.target]).label not in kept or edge.collection not in step.kept
         ]
         self._read = {edge.collection for edge in self._edges}
-        return LoopTables(kept)
+        return LoopTables(kept, prepared=Prepared(keeps=True))
 
     def graph(self, number: int, context: Context, receivers: Receivers) -> BodyGraph:
         """The graph of round `number`, which emits what leaves the body to `receivers`."""

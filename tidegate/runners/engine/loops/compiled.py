@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_traceback import author_traceback, generator_error
-from tidegate.runners.engine.loops.form import At, Form, written
-from tidegate.runners.engine.loops.loop_tree import compile_loop
+from tidegate.runners.engine.loops.form import At, Form
+from tidegate.runners.engine.loops.loop_tree import PreparedLoop, compile_loop
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()
@@ -48,13 +48,12 @@ class CompiledLoops:
         self._lines: dict[str, dict[int, At]] = {}
         self.counted: tuple[int, ...] = ()
 
-    def compile(self, form: Form, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
-        """The function `run` of a form. The steps' metrics are counted under `labels`, which are by link."""
+    def compile(self, loop: PreparedLoop, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
+        """The function `run` of a loop. The steps' metrics are counted under `labels`, which are by link."""
         name = f"{GENERATED}{next(_serial)}>"
-        text, lines = written(form)
-        self._forms[name], self._lines[name], self.counted = form, lines, form.counted
-        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in lines.items()}
-        return compile_loop(form, text, name, env)
+        self._forms[name], self._lines[name], self.counted = loop.form, loop.lines, loop.form.counted
+        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in loop.lines.items()}
+        return compile_loop(loop, name, env)
 
     def position(self, error: BaseException) -> LoopPosition | None:
         """The position in the innermost of these loops that an error passed; None if it passed none."""

@@ -14,14 +14,31 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import converting, taking
-from tidegate.runners.engine.loops.form import Form, PlacedBody, written
+from tidegate.runners.engine.loops.form import At, Form, PlacedBody, written
 from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 
-def compile_loop(form: Form, text: str, name: str, env: dict[str, Any]) -> FunctionType:
+@dataclass(frozen=True, slots=True, eq=False)
+class PreparedLoop:
+    """A form with its text, the positions of its lines, and its code: functions of any number of steps can be made."""
+
+    form: Form
+    text: str
+    lines: dict[int, At]
+    code: CodeType
+
+
+def prepared(form: Form) -> PreparedLoop:
+    """A form that is ready to be compiled."""
+    text, lines = written(form)
+    cells = [f"cell{each.prefix}_{name}" for each in form.placed for name in each.body.cells]
+    return PreparedLoop(form, text, lines, _code(form, text, tuple(dict.fromkeys(cells))))
+
+
+def compile_loop(loop: PreparedLoop, name: str, env: dict[str, Any]) -> FunctionType:
     """The function `run` of a form. `env` has the names that it uses, and gets those of the inlined bodies."""
-    cells: dict[str, CellType] = {}
+    form, cells = loop.form, dict[str, CellType]()
     for each in form.placed:
         step, body = each.prefix, each.body
         env[f"globals{step}"] = body.values
@@ -32,7 +49,7 @@ def compile_loop(form: Form, text: str, name: str, env: dict[str, Any]) -> Funct
         if body.stamped is not None:
             env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
-    exec(_named(_code(form, text, tuple(cells)), name), env)
+    exec(_named(loop.code, name), env)
     if not cells:
         run: FunctionType = env["run"]
         return run

@@ -7,9 +7,9 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Final
 
-from tidegate.runners.engine.loops.form import Bodies, Collect, Do, Form, body_names, read_globals, written
+from tidegate.runners.engine.loops.form import Bodies, Collect, Do, Form, body_names, read_globals
 from tidegate.runners.engine.loops.inlining import CalledStep, InlinedBody, Inlining
-from tidegate.runners.engine.loops.loop_tree import compile_loop
+from tidegate.runners.engine.loops.loop_tree import compile_loop, prepared
 from tidegate.sdk.user_code.user_fn import UserFn
 
 _MIN_ELEMENTS: Final = 1024
@@ -56,7 +56,7 @@ class TimestampFunction:
         if body is None or not _is_expression(body):
             return None
         form = _form(body)
-        return compile_loop(form, written(form)[0], f"<timestamps {next(_serial)}>", {})
+        return compile_loop(prepared(form), f"<timestamps {next(_serial)}>", {})
 
 
 def _is_expression(body: InlinedBody) -> bool:
