@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+import resource
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tidegate.runners.engine.iteration.decision import ROUNDS_KEPT
 from tidegate.testing import TestPipeline, assert_that, equal_to, is_empty
 
 HALVED = [("a", 64.0), ("b", 8.0)]
@@ -164,3 +168,44 @@ def test_a_variable_that_is_returned_as_it_is_taken_is_not_fed_back(runner: str)
         assert_that(changed, equal_to([4, 5]))
         assert_that(kept, equal_to([3]), label="kept")
     assert p.result.metrics().counter("fed_back") == 6
+
+
+def test_a_loop_that_multiplies_until_the_disk_is_full_is_named() -> None:
+    """A limit on the size of files stands for a disk that is full."""
+    p = TestPipeline("direct", {"memory_budget": "100k"})
+    double = tg.FlatMap(lambda text: [text + "0", text + "1"])
+    _ = p | tg.Create(["x" * 1000]) | "grow" >> tg.Iterate(lambda texts: texts | double, rounds=1_000) | tg.Map(len)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, limits[1]))
+    try:
+        with pytest.raises(
+            tg.RunError, match=r"elements of a collection, after \d+ rounds: if it multiplies"
+        ) as caught:
+            p.run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "in step 'grow'" in str(caught.value)
+
+
+def test_rounds_leave_neither_files_nor_objects_behind(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    rounds = pytestconfig.getoption("--rounds")
+    begun, seen, temp = rounds // 2, tmp_path / "seen", tmp_path / "temp"
+    temp.mkdir()
+
+    def note(n: int) -> int:
+        if n in (begun, rounds - 1):
+            gc.collect()
+            with seen.open("a") as file:
+                file.write(f"{sum(path.is_file() for path in temp.rglob('*'))} {len(gc.get_objects())}\n")
+        return n + 1
+
+    def step(numbers: Any) -> Any:
+        pairs = numbers | tg.Map(lambda n: (0, n)).with_output_types(tuple[int, int]) | tg.CombinePerKey(sum)
+        return pairs | tg.Values() | tg.Map(note).with_output_types(int)
+
+    with TestPipeline("direct", {"temp_dir": str(temp), "memory_budget": 1}) as p:
+        assert_that(p | tg.Create([0]) | tg.Iterate(step, rounds=rounds), equal_to([rounds]))
+    (files, objects), (files_later, objects_later) = (map(int, line.split()) for line in seen.read_text().splitlines())
+    with_metrics = max(0, min(rounds, ROUNDS_KEPT) - begun)
+    assert files_later <= files
+    assert objects_later - objects < 200 + 100 * with_metrics

@@ -61,7 +61,7 @@ class LoopOperator(Operator):
         self._labels = {self.node.label, *(step.label for step in self.node.body)}
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self._inputs[collection].add(block)
+        self._add(self._inputs[collection], block)
         return iter(())
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
@@ -138,7 +138,7 @@ class LoopOperator(Operator):
         }
         for variable, store in zip(node.variables, after, strict=True):
             if variable.form != "changes":
-                receivers[variable.after].append(store.add)
+                receivers[variable.after].append(partial(self._add, store))
         for result, output in zip(node.gives, node.outputs[len(node.variables) :], strict=True):
             receivers[result].append(partial(_leave, leaving, output.collection))
         metrics = MetricCells()
@@ -242,7 +242,7 @@ class LoopOperator(Operator):
                 for block in updates:
                     for changed in solution.update(block):
                         for store in changes:
-                            store.add(changed)
+                            self._add(store, changed)
 
     def _end(self, decision: Decision) -> Iterator[Emitted]:
         node = self.node
@@ -290,6 +290,21 @@ class LoopOperator(Operator):
             life=self._life,
             tables=tables,
         )
+
+    def _add(self, store: BlockStore, block: Block) -> None:
+        """Store a block; an error names the loop."""
+        try:
+            store.add(block)
+        except RunError as error:
+            done = counted(self._done, "round")
+            raise located(
+                RunError(
+                    f"{error}. The loop holds {store.elements:,} elements of a collection, after {done}: if it "
+                    "multiplies what goes round, filter what its body returns, or give it fewer rounds"
+                ),
+                self.node.label,
+                self.node.where,
+            ) from error
 
     def _store(self) -> BlockStore:
         """A store with its share of a quarter of the memory budget, which is what all stores of the loop have."""
