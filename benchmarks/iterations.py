@@ -36,8 +36,8 @@ TARGETS = {
     "direct": {"G1": 2.0, "G2": 2.0, "G3": 1.5, "G4": 2.0, "M1": 1.3, "F": 0.7, "R": 3.0},
     "streaming": {"G1": 1.6, "G2": 4.0, "G3": 1.3, "G4": 3.0, "M1": 1.0, "F": 0.6, "R": 20.0},
 }
-"""Ratios by runner, on `streaming` with two workers, and for R milliseconds. Those of G2 and G4 leave the start out. That
-of F has to be reached, the others are limits."""
+"""Ratios by runner, on `streaming` with two workers, and for R milliseconds. Those of G2 and G4 leave the start out.
+That of F has to be reached, the others are limits."""
 
 
 def processor_time() -> float:
