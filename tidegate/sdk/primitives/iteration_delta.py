@@ -198,7 +198,9 @@ class IterateDelta(Transform, Generic[K, V, W]):
         if self.merge is not None:
             return pcoll | CombinePerKey(self.merge, name=f"OneValue({name})")
         key, value = compatibility.kv_of(pcoll.element_type) or (Any, Any)
-        paired: PCollection[Any] = pcoll | Map(_with_key, name=f"Keys({name})")
+        with_key: Map[Any, Any] = Map(_with_key, name=f"Keys({name})")
+        with_key.keeps_key = True
+        paired: PCollection[Any] = pcoll | with_key
         only = CombinePerKey(_OnlyValue(), name=f"OneValue({name})")
         return paired | only.with_output_types(pair_type(key, value))
 
