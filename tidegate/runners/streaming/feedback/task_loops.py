@@ -135,7 +135,7 @@ class TaskLoops:
     def next(self, now: int, *, blocked: bool) -> Iterator[None] | None:
         """What is to be done before input is read: pass on statuses and marks, send marks, and let what has been fed
         back take its turn, unless the graph is `blocked`. None: nothing now."""
-        if not self._parts or self._graph.paused:
+        if self._graph.paused:
             return None
         if self._told:
             answered, time = self._told.pop(0)

@@ -283,12 +283,12 @@ class Task:
         if self.graph.paused and not self.sources.paused:
             return self.graph.resuming()
         blocked, loops = self.graph.blocked, self.loops
-        if (action := loops.next(self._env.monotonic(), blocked=blocked)) is not None:
+        if loops and (action := loops.next(self._env.monotonic(), blocked=blocked)) is not None:
             return action
         if (channel := self.inputs.next(blocks=not blocked, held=loops.holds if loops else None)) is not None:
             loops.turn = True
             return self._handle(channel)
-        if not blocked and (emitting := loops.emitting()) is not None:
+        if loops and not blocked and (emitting := loops.emitting()) is not None:
             return emitting
         if not blocked and (polling := self.sources.next(self.graph)) is not None:
             return loops.apart(polling)
