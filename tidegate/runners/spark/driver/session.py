@@ -256,7 +256,7 @@ def _classic_session(options: SparkOptions) -> Any:
         if options.worker_python:  # this interpreter must import PyArrow from the archive before it runs our code
             builder = builder.config("spark.executorEnv.PYTHONPATH", *packages_in(options.spark_archive))
         python = options.worker_python or f"./{ENVIRONMENT}/bin/python"
-    modules = None if local else _driver_modules()
+    modules = _driver_modules()
     if master.startswith("spark://"):
         check_reachable("--spark_master", master)
     with _starting(f"--spark_master {master}"), _without_noise(), _variables(PYSPARK_PYTHON=python, PYTHONPATH=modules):
@@ -329,8 +329,8 @@ def _spark_submit_conf() -> dict[str, str]:
 
 
 def _driver_modules() -> str:
-    """The module path of the Python processes that Spark starts beside the driver, for streams: as for local workers,
-    these import PySpark from where it is installed."""
+    """The module path of the Python processes that Spark starts beside the driver, for streams: as local workers, these
+    import PySpark from where it is installed. Some of them have the environment of the JVM alone."""
     folder = tempfile.TemporaryDirectory(prefix="tidegate-", ignore_cleanup_errors=True)
     _folders.append(folder)
     shutil.copy(site.__file__, os.path.join(folder.name, "sitecustomize.py"))
