@@ -33,7 +33,7 @@ def task_function(
                 path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
             if path not in sys.path:
                 sys.path.append(path)
-        from tidegate.runners.spark.worker.task import run_task
+        from tidegate.runners.spark.worker.run import run_task
 
         return run_task(spec, run_id, level, frame_steps, batches, counts)
 

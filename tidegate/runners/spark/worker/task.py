@@ -1,12 +1,9 @@
-"""Runs one task of a level in a Spark Python worker: reads rows, runs the level's steps, and emits rows."""
+"""One task of a level: it reads rows, runs the level's steps, and emits rows."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
-import itertools
 import os
-import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -19,8 +16,6 @@ from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.spark.plan.artifacts import Artifact, read_payload
-from tidegate.runners.spark.plan.failures import worker_failure
 from tidegate.runners.spark.plan.task_spec import TaskSpec
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import (
@@ -32,7 +27,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
     row_checksum,
 )
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter, open_view
-from tidegate.runners.spark.task_io.frames import DataFrameWriter, batches_by_step, read_batches
+from tidegate.runners.spark.task_io.frames import DataFrameWriter, read_batches
 from tidegate.runners.spark.task_io.sources import read_elements, read_splits
 from tidegate.runners.spark.task_io.staging import stage, staging_folder
 from tidegate.runners.spark.task_io.unpickling import unpickling
@@ -44,59 +39,10 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
 from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.portable.model import Create, Read
-from tidegate.sdk.secrets.registry import install_secrets
 from tidegate.sdk.user_code.sealing import install_classes
 
 _FIRST_BLOCK: Final = 64
 """The length of the first block of a source."""
-
-
-def run_task(
-    payload: bytes | Artifact,
-    run_id: str,
-    level: int,
-    frame_steps: tuple[int, ...],
-    batches: Iterable[Any],
-    counts: Any = None,
-) -> Iterator[Any]:
-    """Run the task of this Spark partition on Arrow batches: of rows, or of the DataFrames that `frame_steps` read."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    assert context is not None
-    _exclude_from_collections()
-    before = gc.get_threshold()
-    # Millions of tuples form no cycles, but scanning them repeatedly takes a third of the time. With these thresholds
-    # they are scanned once, while they are in the processor's cache, and survivors are hardly ever scanned again.
-    gc.set_threshold(20_000, 100, 1_000)
-    try:
-        spec: TaskSpec = pickle.loads(read_payload(payload))
-        install_secrets(spec.secrets)
-        for frame_step, part in batches_by_step(frame_steps, batches) if frame_steps else [(None, batches)]:
-            task = LevelTask(spec, run_id, level, context.partitionId(), frame_step)
-            yield from task.run(part)
-            if counts is not None:
-                counts.add({run_id: task.element_counts})
-    except Exception as error:
-        raise worker_failure(error) from None
-    finally:
-        gc.set_threshold(*before)
-
-
-_tasks: Final = itertools.count(1)
-_COLLECT_EVERY: Final = 64
-
-
-def _exclude_from_collections() -> None:
-    """Exclude the objects that exist between tasks, mostly modules, from garbage collections.
-
-    PySpark collects garbage after each task. Scanning the modules takes 50 ms, longer than a small task. Every 64th
-    task they are included, so that cycles which have become garbage are freed.
-    """
-    if next(_tasks) % _COLLECT_EVERY:
-        gc.freeze()
-    else:
-        gc.unfreeze()
 
 
 class LevelTask:
