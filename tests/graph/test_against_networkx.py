@@ -28,9 +28,9 @@ def nearer(distance: Any, other: Any) -> Any:
     return other if distance is None else min(distance, other)
 
 
-def answers(graph: RandomGraph) -> dict[str, dict[Any, Any]]:
+def answers(graph: RandomGraph, runner: str = "direct") -> dict[str, dict[Any, Any]]:
     """What the algorithms and programs give for a graph, by their names, in one run."""
-    p = tg.Pipeline(options=["--runner", "direct"])
+    p = tg.Pipeline(options=["--runner", runner])
     edges = p | "edges" >> tg.Create(graph.edges).with_output_types(tuple)
     g: Any = Graph(
         edges, p | "vertices" >> tg.Create(graph.vertices).with_output_types(tuple[Any, Any]), graph.directed
@@ -141,3 +141,10 @@ def test_answers_for_random_graphs_are_those_of_networkx(pytestconfig: pytest.Co
             check(graph, answers(graph))
         except AssertionError as error:
             raise AssertionError(f"random_graph({seed}), {graph}: {error}") from error
+
+
+@pytest.mark.xdist_group("spark")
+def test_answers_on_spark_are_those_of_networkx(spark_session: Any, pytestconfig: pytest.Config) -> None:
+    for seed in range(1, 1 + max(1, pytestconfig.getoption("--graphs") // 10)):
+        graph = random_graph(seed)
+        check(graph, answers(graph, "spark"))

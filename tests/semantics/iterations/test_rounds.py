@@ -89,9 +89,11 @@ def test_setup_runs_once_for_a_loop_within_a_loop(tmp_path: Path, runner: str) -
 
     with TestPipeline(runner) as p:
         assert_that(p | tg.Create(PAIRS) | tg.Iterate(outer, rounds=2), equal_to([("a", 11212), ("b", 21212)]))
-    calls = [line.split()[0] for line in (tmp_path / "calls").read_text().splitlines()]
-    assert (calls[0], calls[-1]) == ("setup", "teardown")
-    assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
+    lines = [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
+    for worker in {worker for _, worker in lines}:
+        calls = [call for call, each in lines if each == worker]
+        assert (calls[0], calls[-1]) == ("setup", "teardown")
+        assert (calls.count("setup"), calls.count("teardown")) == (1, 1)
 
 
 def test_state_begins_anew_in_each_round_and_windows_expire_in_each(runner: str) -> None:

@@ -163,6 +163,42 @@ def test_persisted_partitions_of_a_dead_executor_are_recomputed(
     assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
 
 
+ROUNDS = (
+    KILLED.partition("def home")[0]
+    + """
+def step(before):
+    def plus_one(pair, number=tg.DoFn.RoundParam):
+        die_once(None, number, 13 if pair[0] == 7 else None, "round")
+        tg.Metrics.counter("mine", "calls").inc()
+        return pair[0], pair[1] + 1
+
+    summed = (before, constant) | tg.Flatten() | tg.CombinePerKey(sum)
+    new = summed | "plus one" >> tg.Map(plus_one).with_output_types(tuple[int, int])
+    return tg.Round(new, out={"seen": new | tg.Map(lambda pair, number=tg.DoFn.RoundParam: f"{number}: {pair}")})
+
+with tg.Pipeline(options=flags) as p:
+    constant = p | "constant" >> tg.Create([(key, 1) for key in range(8)]).with_output_types(tuple[int, int])
+    start = p | tg.Create([(key, 0) for key in range(8)]).with_output_types(tuple[int, int])
+    loop = start | tg.Iterate(step, rounds=14)
+    _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(f"{folder}/result/out")
+    _ = loop.out["seen"] | "seen" >> tg.io.WriteToText(f"{folder}/seen/out")
+metrics = p.result.metrics()
+calls = [metrics.by_round("Iterate/plus one")[number].counter("calls") for number in range(1, 15)]
+assert (metrics.counter("rounds"), calls) == (14, [8] * 14), (metrics.counter("rounds"), calls)
+"""
+)
+
+
+@pytest.mark.parametrize("reliable", [True, False])
+def test_rounds_whose_results_a_dead_executor_had_run_again(cluster: Cluster, tmp_path: Path, reliable: bool) -> None:
+    conf = (f"spark.checkpoint.dir={tmp_path / 'checkpoints'}",) if reliable else ()
+    cluster.submit(ROUNDS, tmp_path, "1", conf=conf)
+    assert (tmp_path / "round-died").exists()
+    assert written(tmp_path / "result") == sorted(f"({key}, 28)" for key in range(8))
+    seen = [f"{number}: ({key}, {2 * number})" for number in range(1, 15) for key in range(8)]
+    assert written(tmp_path / "seen") == sorted(seen)
+
+
 COPIED = '''
 import os, sys
 import tidegate as tg, tidegate.io

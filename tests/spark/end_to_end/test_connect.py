@@ -54,6 +54,23 @@ def test_windows_groups_and_side_inputs_work_over_connect(remote: list[str]) -> 
     assert found.metrics() == expected.metrics()
 
 
+def test_rounds_run_over_connect(remote: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        links = p | "links" >> tg.Create([(n, (n + 1) % 5) for n in range(5)]).with_output_types(tuple[int, int])
+        start = p | "start" >> tg.Create([(0, 1)]).with_output_types(tuple[int, int])
+
+        def step(before: Any) -> Any:
+            most = tg.AsSingleton(before | tg.Values() | tg.CombineGlobally(max))
+            along = before | tg.Join.inner(links) | tg.MapTuple(lambda _, both: (both[1], both[0]))
+            return along | tg.Map(lambda pair, most: (pair[0], most + 1), most).with_output_types(tuple[int, int])
+
+        return {"it": start | tg.Iterate(step, rounds=12)}
+
+    found, expected = (collect(build, options=options) for options in (remote, None))
+    assert found.values("it") == expected.values("it") == [(2, 13)]
+    assert found.metrics() == expected.metrics()
+
+
 def test_large_created_values_are_sent_as_rows_over_connect(remote: list[str], tmp_path: Path) -> None:
     with tg.Pipeline(options=remote) as p:
         pairs = p | tg.Create([(i % 10, "x" * 30) for i in range(100_000)])

@@ -39,7 +39,12 @@ def _planned(
     if not traits.blocking and lacks_stored_input(made):
         return _planned(pipeline, replace(traits, blocking=True), results, partitioned)
     of_bodies = replace(traits, blocking=False, parallel_loops=False)
-    return with_parallel_loops(made, lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned))
+    return with_parallel_loops(
+        made,
+        lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned),
+        costly_rounds=traits.costly_rounds,
+        kept_solutions=traits.kept_solutions,
+    )
 
 
 def _relations(pipeline: Pipeline) -> Iterator[Decision]:

@@ -40,6 +40,7 @@ from tidegate.runners.planner import rules
 from tidegate.runners.planner.loops import body_of, with_kept_tables
 from tidegate.runners.planner.partitioned_variables import partitioned_variables
 from tidegate.runners.planner.rewrite import emitted_as
+from tidegate.runners.planner.single_elements import works_on_single_elements
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.portable.model import Create, Iterate, Lookup, Node, Output, Pipeline, Reshuffle
 
@@ -53,10 +54,17 @@ _STARTS_BY_KEY: Final = Exchange("hash", "blocking", "it stays partitioned by ke
 _STARTS_IN_PLACE: Final = Exchange("forward", "blocking", "it is partitioned by key already")
 
 
-def with_parallel_loops(plan: Plan, plan_body: PlanBody) -> Plan:
-    """The plan in which all tasks run the rounds of each loop for which this is possible."""
+def with_parallel_loops(
+    plan: Plan, plan_body: PlanBody, *, costly_rounds: bool = False, kept_solutions: bool = True
+) -> Plan:
+    """The plan in which all tasks run the rounds of each loop for which this is possible. `costly_rounds`: not those
+    of a loop that has nothing to divide. Unless `kept_solutions`, not those of a loop with a solution."""
     for loop in plan.loops:
         why_not = _why_in_one_task(plan, loop.node)
+        if costly_rounds and not why_not and works_on_single_elements(loop.node, plan.pipeline):
+            why_not = "each has one element to work on"
+        if not kept_solutions and any(variable.form == "solution" for variable in loop.node.variables):
+            why_not = "the solution is a table in its memory"
         body = None if why_not else _body(plan, loop.node, plan_body)
         if body is not None:
             why_not = _why_not_in_parts(body)

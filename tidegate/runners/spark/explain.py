@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.plan.levels import Levels, assign_levels, shuffles
 from tidegate.runners.spark.streaming.levels import assign_levels as stream_levels
 from tidegate.runners.spark.streaming.levels import discovers
@@ -28,8 +28,8 @@ def explain(plan: Plan, options: SparkOptions) -> str:
         f"{_count(between, 'shuffle')}, {_partitions(options)}"
     ]
     for action, start in enumerate(levels.starts):
-        end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
-        lines += ["", f"Action {action}" + ("" if end == levels.count else ", which computes side inputs")]
+        end = levels.end(action)
+        lines += ["", f"Action {action}{_purpose(plan, levels, action)}"]
         for level in range(start, end):
             lines += [f"  {line}" for line in _level(plan, levels, level, start)]
     lines += _relations(plan)
@@ -57,6 +57,17 @@ def explain_stream(plan: Plan, options: SparkOptions) -> str:
     return "\n".join(map(visible, lines)) + "\n"
 
 
+def _purpose(plan: Plan, levels: Levels, action: int) -> str:
+    """Why there is an action beside the last one."""
+    loop = levels.loop(levels.starts[action])
+    if loop is not None:
+        return f", again in each round of {loop.label!r}"
+    if levels.end(action) == levels.count:
+        return ""
+    sides = any(edge.side is not None and _action_of(levels, edge.source) == action for edge in plan.edges)
+    return ", which computes side inputs" if sides else ", which computes what loops read"
+
+
 def _relations(plan: Plan) -> Iterator[str]:
     """The steps of expressions and SQL that Spark computes itself, and the others, with the reason."""
     native = [decision.step for decision in plan.decisions if decision.choice == "native"]
@@ -78,15 +89,39 @@ def _level(plan: Plan, levels: Levels, level: int, start: int) -> Iterator[str]:
     if level > start:
         yield "══ shuffle: rows of blocks, by target partition, sorted"
     elif action := levels.action(level):
-        inputs = [edge for edge in plan.edges if levels.persisted(edge) and _action_of(levels, edge.target) == action]
-        if inputs:
+        inputs = [
+            edge
+            for edge in plan.edges
+            if levels.persisted(edge) and _action_of(levels, edge.target) == action and not levels.is_constant(edge)
+        ]
+        if any(edge.turn == "back" for edge in inputs):
+            yield (
+                f"══ in round 1 persisted elements of {_sources(plan, inputs, 'start')}; after that what the round "
+                f"before has left, those of {_sources(plan, inputs, 'back')}"
+            )
+        elif inputs:
             exchange = "shuffled by key" if any(shuffles(edge) for edge in inputs) else "in place"
             yield f"══ persisted elements of {_labels(plan.steps[edge.source] for edge in inputs)}, {exchange}"
+    constants = [edge for edge in plan.edges if levels.is_constant(edge) and levels.of_step[edge.target] == level]
+    if constants:
+        makers = _labels(plan.steps[edge.source] for edge in constants)
+        yield f"══ with the same elements in all rounds, shuffled once: those of {makers}"
     yield f"Level {level}, {tasks}"
     steps = levels.steps(plan, level)
     for step in steps:
         yield f"  [{step.id}] {' + '.join(node.label for node in step.nodes)}{_phase(step)}"
-    persisted = [edge for edge in plan.edges if levels.persisted(edge) and levels.of_step[edge.source] == level]
+    leaving = [
+        edge
+        for edge in plan.edges
+        if edge.turn in ("back", "last", "all") and edge.side is None and levels.of_step[edge.source] == level
+    ]
+    if leaving:
+        yield f"  · checkpointed after each round: {_labels(plan.steps[edge.source] for edge in leaving)}"
+    persisted = [
+        edge
+        for edge in plan.edges
+        if levels.persisted(edge) and edge not in leaving and levels.of_step[edge.source] == level
+    ]
     if persisted:
         later = sorted({_action_of(levels, edge.target) for edge in persisted})
         yield (
@@ -107,6 +142,11 @@ def _level(plan: Plan, levels: Levels, level: int, start: int) -> Iterator[str]:
     ]
     if passing:
         yield f"  · pass through: {_labels(plan.steps[edge.source] for edge in passing)}"
+
+
+def _sources(plan: Plan, edges: Iterable[Edge], turn: str) -> str:
+    """The steps whose elements a loop reads in its first round ("start"), or in others ("back")."""
+    return _labels(plan.steps[edge.source] for edge in edges if edge.turn == turn) or "none"
 
 
 def _action_of(levels: Levels, step: int) -> int:

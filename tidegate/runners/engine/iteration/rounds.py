@@ -9,6 +9,7 @@ from typing import Protocol, TypeAlias
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.grouping.kept_tables import kept_tables
 from tidegate.runners.engine.grouping.operator import TableOperator
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.loop_tables import KeptTables, LoopTables, Prepared
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.time.watermarks import CollectionStatus
@@ -92,14 +93,18 @@ class Rounds:
         return collection in self._read or any(collection in parts for parts in self.loop.results.values())
 
 
-def group_once(step: Step, inputs: Mapping[str, Iterable[Block]], context: Context) -> KeptTables | None:
+def group_once(step: Step, inputs: Mapping[str, Iterable[Block | KeyedBatch]], context: Context) -> KeptTables | None:
     """The tables of those inputs of a step that are the same in all rounds; None if they exceed the memory budget."""
     assert isinstance(step.tail, CombinePerKey)
     grouping = Grouping(step.tail, "whole", context, step.outputs[0])
     operator = TableOperator((), grouping, sides=None)
     for collection in step.kept:
-        for block in inputs[collection]:
-            for _ in operator.process(block, collection):
+        for some in inputs[collection]:
+            if isinstance(some, KeyedBatch):
+                emitted = operator.process_keyed(some, collection)
+            else:
+                emitted = operator.process(some, collection)
+            for _ in emitted:
                 pass
     for _ in operator.finish_bundle():
         pass

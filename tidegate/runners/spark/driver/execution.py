@@ -1,15 +1,14 @@
 """One run on Spark: builds a DataFrame of rows from the levels of each action, runs it, and collects its results.
 
-Most pipelines run as one action. Each depth of computed side inputs needs an action before that. Elements that a later
-action needs are persisted until the run ends.
+Most pipelines run as one action. Each depth of computed side inputs needs an action before that, and so does each round
+of a loop. Elements that a later action needs are persisted until the run ends.
 """
 
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,24 +18,20 @@ from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.driver.element_counts import LiveCounts
+from tidegate.runners.spark.driver.level_frames import LevelFrames
+from tidegate.runners.spark.driver.loop_rounds import LoopRounds
 from tidegate.runners.spark.driver.native_steps import NativeSteps
+from tidegate.runners.spark.driver.results import Results, results_of
 from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
+from tidegate.runners.spark.driver.stored_rows import StoredRows, filtered, to_partitions
 from tidegate.runners.spark.driver.worker_env import packages_in
-from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
+from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.column_types import inherited_columns, preferred_schema, unify
-from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, translated_errors
+from tidegate.runners.spark.plan.failures import RowsLost, translated_errors
 from tidegate.runners.spark.plan.levels import assign_levels, shuffles
-from tidegate.runners.spark.plan.task_spec import Inputs, TaskSpec, numbered_edges
-from tidegate.runners.spark.shuffle.row_codec import (
-    ORDER,
-    RESULT,
-    decode_blocks,
-    decode_result,
-    read_rows,
-    reassembled,
-    schema,
-)
+from tidegate.runners.spark.plan.task_spec import Inputs, TaskSpec, labels_read, numbered_edges
+from tidegate.runners.spark.shuffle.row_codec import ORDER, RESULT, decode_blocks, read_rows
 from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.runners.spark.task_io.frames import (
     DataFrameSink,
@@ -51,7 +46,6 @@ from tidegate.runners.spark.task_io.frames import (
     union,
 )
 from tidegate.runners.spark.task_io.staging import add_piece, staging_folder
-from tidegate.runners.spark.worker.entry import task_function
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, TidegateError, visible
@@ -96,10 +90,11 @@ class Execution:
         self._name = visible(plan.pipeline.name)
         self._levels = assign_levels(plan)
         self._partitions = options.spark_partitions or parallelism(spark)
-        self._package_paths = package_paths(options, local=local)
         self._artifacts = artifacts
-        self._counts = counts
         self._run_id = run_id
+        self._frames = LevelFrames(
+            spark, run_id, self._partitions, package_paths(options, local=local), artifacts, counts
+        )
         self._frame_sources = dataframe_sources(plan)
         self._frame_sinks = dataframe_sinks(plan)
         only_side_inputs = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}
@@ -112,9 +107,10 @@ class Execution:
         self._inherited = {id: inherited_columns(plan, read, id) for id in inferred}
         self._plan = self._native.for_workers(without_values(plan))
         self._persisted: list[Any] = []
-        self._persisted_levels: list[tuple[int, Any]] = []
-        self._payloads: dict[int, bytes | Artifact] = {}
-        self._persisted_checksums: Counter[int] = Counter()
+        self._stored: dict[int, StoredRows] = {}
+        """The rows that later actions read, by their number."""
+        self._counted = -1
+        """The last action whose metrics count: actions may run again."""
         self._side_inputs = SideInputBroadcaster(plan, self._artifacts, self._side_input_context(options))
         self._add_created_side_inputs(plan)
         self._spec = TaskSpec(
@@ -133,16 +129,37 @@ class Execution:
             secrets=secrets_of(plan.pipeline),
             inline=options.inline,
         )
+        self._loops = {
+            actions.first: LoopRounds(
+                self._plan.loop(actions.label), actions, self._frames, self._spec, self._side_inputs, metrics, describe
+            )
+            for actions in self._levels.loops
+        }
         self._staging = staging
         self._outcome = Outcome()
         self._last_level_rows: Any = None
 
     def run(self) -> Outcome:
-        """Run every action, in order."""
-        if self._levels.count:  # the plan has no steps if none has an effect
-            for action, start in enumerate(self._levels.starts):
-                self._run_action(action, start)
+        """Run every action, in order. If what a loop has left is lost, go on from the first loop again, once."""
+        action = 0
+        restarted = False
+        while action < len(self._levels.starts) and self._levels.count:  # the plan has no steps if none has an effect
+            try:
+                action = self._run_from(action)
+            except RowsLost:
+                if restarted or action <= min(self._loops, default=action):
+                    raise
+                action, restarted = min(self._loops), True
         return self._outcome
+
+    def _run_from(self, action: int) -> int:
+        """Run an action, or all rounds of the loop that begins with it; returns the number of the next action."""
+        rounds = self._loops.get(action)
+        if rounds is None:
+            self._run_action(action, self._levels.starts[action])
+            return action + 1
+        self._stored |= rounds.run(self._stored)
+        return rounds.actions.last + 1
 
     def dataframes(self) -> dict[str, Any]:
         """Compute the DataFrames that the run returns to its author, in one action, and write those of other sinks, in
@@ -185,6 +202,8 @@ class Execution:
     def close(self) -> None:
         """Unpersist the elements that were persisted between actions."""
         self._native.close()
+        for rounds in self._loops.values():
+            rounds.close()
         for frame in self._persisted:
             with contextlib.suppress(Exception):  # the session may have been stopped
                 frame.unpersist()
@@ -212,7 +231,7 @@ class Execution:
         for step in plan.steps:
             if isinstance(step.head, Create) and step.outputs[0] in side_collections:
                 block = Block.of_elements(step.head.values.load())
-                self._side_inputs.add(step.outputs[0], [block])
+                self._side_inputs.put(step.outputs[0], [block])
                 if self._levels.of_step[step.id] < 0 and len(block):
                     self._metrics.count(MetricKey(step.label, ENGINE, "elements_out"), len(block))
 
@@ -220,7 +239,7 @@ class Execution:
 
     def _run_action(self, action: int, start: int) -> None:
         levels, plan = self._levels, self._plan
-        end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
+        end = levels.end(action)
         steps = [step for step in plan.steps if start <= levels.of_step[step.id] < end]
         spec = replace(self._spec, inputs=self._inputs, sides=self._side_inputs.views_of(steps))
         persisted = [number for number, edge in enumerate(spec.edges) if levels.persisted(edge)]
@@ -234,27 +253,28 @@ class Execution:
                 if self._frame_schemas and end == levels.count:
                     frame = frame.where(frame["edge"] == RESULT)
                 rows = frame.collect()
-        pieces = ((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)
-        self._collect(map(decode_result, reassembled(pieces)))
-        if self._counts is not None:
-            self._counts.end_action()
+        self._take(results_of(rows), first_time=action > self._counted)
+        self._counted = max(self._counted, action)
+        self._frames.end_action()
 
     def _frame(self, spec: TaskSpec, start: int, end: int, persisted: list[int]) -> Any:
         """The DataFrame of the rows that the last of these levels emits. Rows on `persisted` edges are persisted."""
         levels = self._levels
-        producers = {levels.of_step[spec.edges[number].source] for number in persisted}
+        by_producer: dict[int, list[int]] = {}
+        for number in persisted:
+            by_producer.setdefault(levels.of_step[spec.edges[number].source], []).append(number)
         frame: Any = None
         for level in range(start, end):
             if level == start:
                 frame = self._first_level(spec, level)
             else:
                 frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
-                frame = self._map_level(frame.sortWithinPartitions(*ORDER), spec, level)
-            if level in producers or (level == levels.count - 1 and self._frame_schemas):
+                frame = self._frames.map_level(frame.sortWithinPartitions(*ORDER), spec, level)
+            if level in by_producer or (level == levels.count - 1 and self._frame_schemas):
                 frame = frame.persist()
                 self._persisted.append(frame)
-                if level in producers:
-                    self._persisted_levels.append((level, frame))
+                self._stored |= {number: StoredRows((frame,)) for number in by_producer.get(level, ())}
+                if level in by_producer:
                     frame = frame.where(~frame["edge"].isin(persisted))
         self._last_level_rows = frame
         return frame
@@ -265,9 +285,9 @@ class Execution:
         frame_steps = [step for step in steps if step.id in self._frame_sources]
         frames = []
         if not self._reads_only_dataframes(level, steps):
-            frames.append(self._map_level(self._action_input(spec, level, steps), spec, level))
+            frames.append(self._frames.map_level(self._action_input(spec, level, steps), spec, level))
         for ids, read in grouped_by_schema({step.id: self._opened_frames[step.id] for step in frame_steps}):
-            frames.append(self._map_level(read, spec, level, ids))
+            frames.append(self._frames.map_level(read, spec, level, ids))
         return union(frames)
 
     def _reads_only_dataframes(self, level: int, steps: list[Step]) -> bool:
@@ -279,31 +299,21 @@ class Execution:
 
     def _action_input(self, spec: TaskSpec, level: int, steps: list[Step]) -> Any:
         """The rows with which an action begins: persisted ones, or one empty row per task if all tasks read sources."""
-        levels = self._levels
-        numbers = [
-            number
-            for number, edge in enumerate(spec.edges)
-            if levels.persisted(edge) and levels.action(levels.of_step[edge.target]) == levels.action(level)
-        ]
-        by_level: dict[int, list[int]] = {}
-        for number in numbers:
-            by_level.setdefault(levels.of_step[spec.edges[number].source], []).append(number)
-        parts = [
-            frame.where(frame["edge"].isin(by_level[source]))
-            for source, frame in self._persisted_levels
-            if source in by_level
-        ]
+        levels, edges = self._levels, spec.edges
+        read = labels_read(edges, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
+        of_loops = {label for label in read if label in self._stored and self._stored[label].placed}
+        others = read.keys() - of_loops
+        parts = [to_partitions(frame, self._partitions) for frame in filtered(self._stored, sorted(of_loops))]
+        parts += filtered(self._stored, sorted(others))
         if not parts:
             sources = [step for step in steps if step.is_source]
             tasks = 1 if sources and all(step.id in self._frame_sources for step in sources) else self._partitions
             return self._spark.range(0, tasks, 1, tasks)
-        frame = parts[0]
-        for part in parts[1:]:
-            frame = frame.unionAll(part)
+        frame = union(parts)
         if (
             len(parts) > 1
-            or any(shuffles(spec.edges[n]) for n in numbers)
-            or not self._has_run_partitions(next(iter(by_level)))
+            or any(shuffles(edges[label]) for label in others)
+            or not all(self._has_run_partitions(levels.of_step[edges[label].source]) for label in others)
         ):
             frame = frame.repartitionById(self._partitions, "target")
         return frame.sortWithinPartitions(*ORDER)
@@ -313,50 +323,27 @@ class Execution:
         reads_frames = any(step.id in self._frame_sources for step in self._levels.steps(self._plan, level))
         return not reads_frames and self._levels.partitions(level, self._partitions) == self._partitions
 
-    def _map_level(self, frame: Any, spec: TaskSpec, level: int, frame_steps: tuple[int, ...] = ()) -> Any:
-        steps = [spec.plan.steps[id] for id in frame_steps] or spec.levels.steps(spec.plan, level)
-        name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
-        counts = None if self._counts is None else self._counts.accumulator
-        payload = self._payload(spec, level)
-        run = task_function(name[:200], self._package_paths, payload, self._run_id, level, frame_steps, counts)
-        return frame.mapInArrow(run, schema())
-
-    def _payload(self, spec: TaskSpec, level: int) -> bytes | Artifact:
-        """The pickled specification of a level: bytes for the closure, or an artifact if it is large."""
-        payload = self._payloads.get(level)
-        if payload is None:
-            data = pickle.dumps(spec.of_level(level), 5)
-            payload = data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.publish_bytes(data)
-            self._payloads[level] = payload
-        return payload
-
     # -- results of tasks
 
-    def _collect(self, results: Iterable[tuple[str, Any]]) -> None:
+    def _take(self, results: Results, *, first_time: bool) -> None:
+        """Take the results of an action. Metrics count the `first_time` that it runs."""
         outcome = self._outcome
-        side_rows: list[tuple[str, int, int, bytes]] = []
-        reread: Counter[int] = Counter()
-        for kind, value in results:
-            match kind:
-                case "metrics":
-                    self._metrics.merge(value)
-                case "committables":
-                    outcome.committables.setdefault(value[0], []).extend(value[1])
-                case "staged":
-                    step, *piece = value
-                    add_piece(staging_folder(self._staging, self._run_id, step), *piece)
-                case "columns":
-                    outcome.columns.setdefault(value[0], []).extend(value[1])
-                case "side":
-                    side_rows.append(value)
-                case "persisted":
-                    self._persisted_checksums.update(value)
-                case "reread":
-                    reread.update(value)
-        if any(self._persisted_checksums[edge] != checksum for edge, checksum in reread.items()):
-            raise RunError(f"the run can't be finished: {NOT_DETERMINISTIC}")
-        for collection, _, _, data in sorted(side_rows, key=lambda row: row[:3]):
-            self._side_inputs.add(collection, decode_blocks(data))
+        if first_time:
+            self._metrics.merge(results.metrics)
+        for id, committables in results.committables.items():
+            outcome.committables.setdefault(id, []).extend(committables)
+        for step, *piece in results.staged:
+            add_piece(staging_folder(self._staging, self._run_id, step), *piece)
+        for id, columns in results.columns.items():
+            outcome.columns.setdefault(id, []).extend(columns)
+        for label, checksum in results.written.items():
+            self._stored[label] = replace(self._stored[label], checksum=checksum)
+        results.check_reread(Counter({label: rows.checksum for label, rows in self._stored.items()}))
+        added: dict[str, list[Block]] = {}
+        for collection, _, _, data in results.sides:
+            added.setdefault(collection, []).extend(decode_blocks(data))
+        for collection, blocks in added.items():
+            self._side_inputs.put(collection, blocks)
 
     def _with_columns(self, step: Step, sink: DataFrameSink) -> Any:
         """The DataFrame of a step's elements."""

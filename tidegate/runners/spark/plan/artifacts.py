@@ -85,6 +85,11 @@ class Artifacts:
         path.write_bytes(data)
         return self.publish(path)
 
+    def discard(self, artifact: Artifact) -> None:
+        """Remove a file that no task reads again. Those that were added to Spark stay."""
+        if self._local:
+            Path(artifact[1]).unlink(missing_ok=True)
+
     def close(self, *, keep_files: bool = False) -> None:
         """End the run. `keep_files`: its DataFrames remain in use, and Spark may have to recompute lost partitions."""
         self._session_files.runs -= 1

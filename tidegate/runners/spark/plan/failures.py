@@ -28,6 +28,9 @@ NOT_DETERMINISTIC: Final = (
 )
 """The message of a run in which Spark, or a later action, found that recomputed rows differ from the first ones."""
 
+_ROWS_LOST: Final = re.compile(r"CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND|Checkpoint block rdd_\d+_\d+ not found")
+"""Spark's message if an executor was lost that had a local checkpoint."""
+
 _RESULTS_TOO_LARGE: Final = re.compile(r"bigger than spark\.driver\.maxResultSize")
 TOO_LARGE_FOR_DRIVER: Final = (
     "the tasks send more to the driver than Spark allows: the elements of side inputs and, if workers are on other "
@@ -54,6 +57,10 @@ def error_in(text: str) -> TidegateError | None:
     return unpacked(base64.b64decode(found[-1])) if found else None
 
 
+class RowsLost(RunError):
+    """What a round of a loop had left was lost with the executor that had it."""
+
+
 class JobCancelled(Exception):
     """A Spark job of the run was cancelled: by its group, by a tag, or in Spark's UI."""
 
@@ -74,7 +81,8 @@ def translated_errors(summary: str = "Spark could not finish the run") -> Iterat
         if found is None:
             if _JOB_CANCELLED.search(text):
                 raise JobCancelled(without_trace(text)) from error
-            raise RunError(f"{summary}: {_explanation(text)}{without_trace(text)}") from error
+            kind = RowsLost if _ROWS_LOST.search(text) else RunError
+            raise kind(f"{summary}: {_explanation(text)}{without_trace(text)}") from error
         raise found from found.__cause__
 
 

@@ -4,9 +4,8 @@ All steps at the same depth of the plan run in one task per partition. A pipelin
 however its branches fork and join: a single Spark action, no stage computed twice, and a small plan for Spark. Sinks
 run in the last level, so that their committables go straight to the driver and never cross a shuffle.
 
-A step with a computed side input can only start once that is complete, so each depth of side inputs is a separate
-action of one or more levels. A step runs in the latest action possible. Elements that a later action needs are
-persisted, so that no step runs twice.
+Each action has one or more levels. Elements that a later action needs are persisted, so that no step runs twice. In the
+actions of a loop's body they leave with the last level of the action, as what a round leaves to the next one does.
 
 >>> import tidegate as tg
 >>> from tidegate.runners.planner import Traits, plan
@@ -20,10 +19,10 @@ persisted, so that no step runs twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.portable.model import Create
+from tidegate.runners.spark.plan.actions import LoopActions, assign_actions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,12 @@ class Levels:
     """The levels that run as a single task because all their input is gathered."""
     starts: tuple[int, ...] = (0,)
     """The first level of each action."""
+    loops: tuple[LoopActions, ...] = ()
+    """The loops whose rounds all tasks run."""
 
     def crosses(self, edge: Edge) -> bool:
-        """Whether elements on this edge go through a shuffle."""
-        return shuffles(edge) or self.of_step[edge.source] != self.of_step[edge.target]
+        """Whether elements on this edge leave the task that makes them."""
+        return shuffles(edge) or edge.turn == "back" or self.of_step[edge.source] != self.of_step[edge.target]
 
     def partitions(self, level: int, partitions: int) -> int:
         """The number of tasks of a level."""
@@ -67,15 +68,31 @@ class Levels:
         """The number of the action to which a level belongs."""
         return sum(start <= level for start in self.starts) - 1
 
+    def end(self, action: int) -> int:
+        """The level after those of an action."""
+        return self.starts[action + 1] if action + 1 < len(self.starts) else self.count
+
+    def loop(self, level: int) -> LoopActions | None:
+        """The loop in whose body a level is."""
+        action = self.action(level)
+        return next((loop for loop in self.loops if loop.first <= action <= loop.last), None)
+
     def start_of(self, edge: Edge) -> int:
         """The first level of the action in which an edge ends."""
         return self.starts[self.action(self.of_step[edge.target])]
 
     def persisted(self, edge: Edge) -> bool:
-        """Whether elements on this edge are persisted for a later action."""
+        """Whether elements on this edge are persisted for a later action, or for the next round."""
         if edge.side is not None:
             return False
-        return self.action(self.of_step[edge.source]) < self.action(self.of_step[edge.target])
+        return edge.turn == "back" or self.action(self.of_step[edge.source]) < self.action(self.of_step[edge.target])
+
+    def is_constant(self, edge: Edge) -> bool:
+        """Whether all rounds of a loop read the same elements from an edge into its body."""
+        if edge.side is not None or edge.turn is not None:
+            return False
+        loop = self.loop(self.of_step[edge.target])
+        return loop is not None and loop != self.loop(self.of_step[edge.source])
 
 
 def shuffles(edge: Edge) -> bool:
@@ -90,49 +107,45 @@ def assign_levels(plan: Plan) -> Levels:
     of_step = [-1] * len(plan.steps)
     starts: list[int] = []
     count = 0
-    for action in range(max(actions, default=-1) + 1):
+    for action in range(max(actions.of_step, default=-1) + 1):
         starts.append(count)
         for step in plan.steps:
-            if actions[step.id] == action:
+            if actions.of_step[step.id] == action:
                 levels = [
                     of_step[edge.source] + shuffles(edge)
                     for edge in plan.inputs(step.id)
-                    if edge.side is None and actions[edge.source] == action
+                    if edge.side is None and edge.turn != "back" and actions.of_step[edge.source] == action
                 ]
                 of_step[step.id] = max(levels, default=starts[-1])
         count = max((level for level in of_step if level >= 0), default=-1) + 1
     for step in plan.steps:
         if step.is_sink:
             of_step[step.id] = count - 1
-    gathered = {
-        level
-        for level in range(count)
-        if level not in starts
-        and all(
-            edge.exchange is not None and edge.exchange.routing == "gather" and of_step[edge.target] == level
-            for edge in plan.edges
-            if edge.side is None
-            and max(of_step[edge.source], starts[actions[edge.target]] - 1) < level <= of_step[edge.target]
-        )
-    }
-    return Levels(tuple(of_step), count, frozenset(gathered), tuple(starts) or (0,))
+    made = Levels(tuple(of_step), count, frozenset(), tuple(starts) or (0,), actions.loops)
+    return replace(made, gathered=frozenset(level for level in range(count) if _is_gathered(plan, made, level)))
 
 
-def assign_actions(plan: Plan) -> list[int]:
-    """The number of each step's action: the latest possible one; -1 for a `Create` whose elements only the driver
-    needs."""
-    depth = [0] * len(plan.steps)
-    for step in plan.steps:
-        for edge in plan.inputs(step.id):
-            computed = edge.side is not None and not isinstance(plan.steps[edge.source].head, Create)
-            depth[step.id] = max(depth[step.id], depth[edge.source] + computed)
-    last = max(depth, default=0)
-    actions = [last] * len(plan.steps)
-    for step in reversed(plan.steps):
-        edges = list(plan.outputs(step.id))
-        mains = [actions[edge.target] for edge in edges if edge.side is None]
-        if isinstance(step.head, Create):
-            actions[step.id] = min(mains, default=-1 if edges else last)
-        else:
-            actions[step.id] = min((last, *mains, *(actions[e.target] - 1 for e in edges if e.side is not None)))
-    return actions
+def _is_gathered(plan: Plan, levels: Levels, level: int) -> bool:
+    """Whether all elements that reach a level are gathered for its steps."""
+    if level in levels.starts:
+        return False
+    return all(
+        edge.exchange is not None and edge.exchange.routing == "gather" and levels.of_step[edge.target] == level
+        for edge in plan.edges
+        if edge.side is None and _reaches(levels, edge, level)
+    ) and not any(_leaves_through(levels, edge, level) for edge in plan.edges)
+
+
+def _reaches(levels: Levels, edge: Edge, level: int) -> bool:
+    """Whether elements on an edge reach a level on their way to their step."""
+    source, target = levels.of_step[edge.source], levels.of_step[edge.target]
+    before = levels.start_of(edge) - 1 if edge.turn == "back" else max(source, levels.start_of(edge) - 1)
+    return before < level <= target
+
+
+def _leaves_through(levels: Levels, edge: Edge, level: int) -> bool:
+    """Whether elements on an edge pass through a level on their way out of an action of a loop."""
+    source = levels.of_step[edge.source]
+    if not levels.persisted(edge) or levels.loop(source) is None:
+        return False
+    return source < level < levels.end(levels.action(source))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.runners.plan import Edge, Plan, Step, side_id
 from tidegate.runners.spark.plan.artifacts import Artifact
@@ -62,6 +62,14 @@ class BroadcastView:
 
 
 @dataclass(frozen=True, slots=True)
+class Round:
+    """What tasks of a loop's body are told of a round: its number, and the contents of side inputs that change."""
+
+    number: int
+    sides: dict[str, BroadcastView]
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSpec:
     """A run's plan, divided into levels and partitions.
 
@@ -103,6 +111,34 @@ def side_ids_of(step: Step) -> list[str]:
     return [side_id(node.label, number) for node in step.nodes for number, _ in enumerate(side_inputs(node))]
 
 
+_NEXT: Final = 1 << 20
+
+
+def label_of(number: int, edge: Edge) -> int:
+    """The number that rows written on an edge have. What a round leaves for the next one must not be taken for what it
+    has found itself."""
+    return number + _NEXT if edge.turn == "back" else number
+
+
+def is_for_next_round(label: int) -> bool:
+    """Whether rows of this number were left for the next round."""
+    return label >= _NEXT
+
+
+def labels_read(edges: Sequence[Edge], read: Callable[[Edge], bool]) -> dict[int, tuple[int, ...]]:
+    """The numbers of the rows in which stored elements are read, each with the edges to which these elements belong."""
+    found: dict[int, tuple[int, ...]] = {}
+    for number, edge in enumerate(edges):
+        if read(edge):
+            stored = number if edge.files is None else edge.files
+            label = label_of(stored, edges[stored])
+            found[label] = (*found.get(label, ()), number)
+    return found
+
+
 def numbered_edges(plan: Plan) -> tuple[Edge, ...]:
     """The plan's edges in the order of their numbers: those of side inputs first."""
-    return tuple(sorted(plan.edges, key=lambda edge: edge.side is None))
+    order = sorted(range(len(plan.edges)), key=lambda at: plan.edges[at].side is None)
+    numbers = {at: number for number, at in enumerate(order)}
+    edges = map(plan.edges.__getitem__, order)
+    return tuple(edge if edge.files is None else replace(edge, files=numbers[edge.files]) for edge in edges)

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from tidegate.runners.engine.keyed_batch import KeyedBatch
@@ -27,6 +27,9 @@ from tidegate.sdk.user_code.redefined_classes import dumps
 COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
 ORDER: Final = ("edge", "src", "seq")
 
+Row: TypeAlias = tuple[int, int, int, int, int, Any]
+"""The values of a row's columns."""
+
 RESULT: Final = -1
 """The edge of rows with results for the driver: metrics, committables, side inputs."""
 
@@ -37,12 +40,14 @@ MAX_ROW_BYTES: Final = 32 << 20
 
 
 class OutgoingRows:
-    """The rows that a task has emitted but not yet handed to Spark. Rows on the edges `checksummed` are checksummed."""
+    """The rows that a task has emitted but not yet handed to Spark. Rows on the edges `checksummed` are checksummed.
+    `places`: the number to which rows for each partition are addressed, if it is another."""
 
-    def __init__(self, checksummed: Container[int] = ()) -> None:
-        self._rows: list[tuple[int, int, int, int, int, Any]] = []
+    def __init__(self, checksummed: Container[int] = (), places: Sequence[int] = ()) -> None:
+        self._rows: list[Row] = []
         self._bytes = 0
         self._checksummed = checksummed
+        self._places = places
         self.checksums: Counter[int] = Counter()
         """The sum of the rows' checksums, by edge."""
 
@@ -53,6 +58,8 @@ class OutgoingRows:
 
     def send(self, target: int, edge: int, src: int, seq: int, data: bytes) -> int:
         """Send data to a partition, in as many rows as it needs. Returns the next `seq`."""
+        if self._places:
+            target = self._places[target]
         if len(data) <= MAX_ROW_BYTES:
             self.forward(target, edge, src, seq, 0, data)
             return seq + 1
@@ -90,7 +97,7 @@ def schema() -> Any:
     return StructType([*numbers, StructField(COLUMNS[-1], BinaryType())])
 
 
-def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
+def record_batch(rows: list[Row]) -> Any:
     """Rows as an Arrow record batch."""
     import pyarrow as pa
 
@@ -105,7 +112,7 @@ def row_checksum(src: int, seq: int, data: Any) -> int:
     return crc32(data, (src * 0x9E37_79B1 + seq) & 0xFFFF_FFFF) + (len(data) << 32)
 
 
-def read_rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int, int, int, Any]]:
+def read_rows(batches: Iterable[Any]) -> Iterator[Row]:
     """`(target, edge, src, seq, left, data)` of every row; `data` is a zero-copy buffer."""
     for batch in batches:
         if batch.schema.get_field_index("edge") < 0:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.side_inputs.view import SideView, side_views
-from tidegate.runners.plan import Plan, Step, side_id
+from tidegate.runners.plan import Edge, Plan, Step, side_id
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, artifact_path, read_payload
 from tidegate.runners.spark.plan.task_spec import BroadcastView
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
@@ -50,31 +50,49 @@ class SideInputBroadcaster:
         self._blocks: dict[str, list[Block]] = {}
         self._room = CLOSURE_BYTES
 
-    def add(self, collection: str, blocks: Iterable[Block]) -> None:
-        """Add elements of a side collection, in their final order."""
-        self._blocks.setdefault(collection, []).extend(blocks)
+    def put(self, collection: str, blocks: list[Block]) -> None:
+        """Take the elements of a side collection, in their final order."""
+        self._blocks[collection] = blocks
 
-    def views_of(self, steps: Iterable[Step]) -> dict[str, BroadcastView]:
-        """The contents of the side inputs of these steps, by `side_id`.
+    def blocks(self, edge: Edge) -> Iterable[Block]:
+        """The elements that have been put of what an edge carries."""
+        return self._blocks.get(edge.collection, ())
+
+    def edges_of(self, steps: Iterable[Step]) -> dict[str, list[Edge]]:
+        """The edges into each side input of these steps, by `side_id`."""
+        labels = {node.label for step in steps for node in step.nodes}
+        found: dict[str, dict[tuple[str, str | None], Edge]] = {}
+        for edge in self._plan.edges:
+            if edge.side is not None and edge.node in labels:
+                found.setdefault(side_id(edge.node, edge.side), {})[edge.collection, edge.turn] = edge
+        return {id: list(edges.values()) for id, edges in found.items()}
+
+    def views_of(
+        self,
+        steps: Sequence[Step],
+        blocks_of: Callable[[Edge], Iterable[Block]] | None = None,
+        *,
+        only: Container[str] | None = None,
+    ) -> dict[str, BroadcastView]:
+        """The contents of the side inputs of these steps, or `only` of some, by `side_id`. `blocks_of` gives what an
+        edge carries, if that is not what has been put.
 
         Raises the errors of the author's triggers and window assigners.
         """
         broadcast: dict[str, BroadcastView] = {}
         views: dict[str, SideView] = {}
-        collections: dict[str, dict[str, None]] = {}
-        for edge in self._plan.edges:
-            if edge.side is not None:
-                collections.setdefault(side_id(edge.node, edge.side), {})[edge.collection] = None
+        edges = self.edges_of(steps)
         with collecting(self._context.metrics):
             for step in steps:
                 for node in step.nodes:
                     if side_inputs(node):
                         for view in side_views(node, self._plan.pipeline, self._context):  # type: ignore[arg-type]
-                            views.setdefault(view.id, view)
+                            if only is None or view.id in only:
+                                views.setdefault(view.id, view)
             encoded = []
             for id, view in views.items():
-                for collection in collections[id]:
-                    for block in self._blocks.get(collection, ()):
+                for edge in edges[id]:
+                    for block in (blocks_of or self.blocks)(edge):
                         view.process(block)
                 view.on_watermark(MAX_MICROS)
                 encoded.append((id, view, encode_columns((list(view.shown), list(view.shown.values())))))

@@ -1,9 +1,11 @@
-"""The function that Spark calls in its Python workers, which it makes find Tidegate before it runs the task."""
+"""The functions that Spark calls in its Python workers, which they make find Tidegate before they run the task."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
+
+TaskFunction: TypeAlias = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 def task_function(
@@ -14,12 +16,31 @@ def task_function(
     level: int,
     frame_steps: tuple[int, ...] = (),
     counts: Any = None,
-) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function for the tasks of a level. It is a nested function, so that it is pickled by value: it runs before
-    Tidegate can be imported.
+    round: tuple[str, bytes] | None = None,
+) -> TaskFunction:
+    """The function for the tasks of a level.
 
-    `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
-    that Spark sent to the workers. `counts` is an accumulator for element counts.
+    `name` appears in Spark's UI. `counts` is an accumulator for element counts. `round`: the label of the loop in whose
+    body the level is, and the pickled `Round`.
+    """
+    told = {"payload": spec, "level": level, "frame_steps": frame_steps, "counts": counts, "round": round}
+    run = _function(paths, "run_task", {"run_id": run_id, **told})
+    run.__name__ = name
+    return run
+
+
+def end_function(paths: tuple[str, ...], run_id: str) -> TaskFunction:
+    """The function for tasks that end what their worker has kept of a run's loop. They return the names of workers, and
+    the metrics of that."""
+    return _function(paths, "end_loop", {"run_id": run_id})
+
+
+def _function(paths: tuple[str, ...], function: str, arguments: dict[str, Any]) -> TaskFunction:
+    """The function that calls one of `worker.run`. It is a nested function, so that it is pickled by value: it runs
+    before Tidegate can be imported.
+
+    `paths` are appended to `sys.path`; one that begins with `./` is relative to the files that Spark sent to the
+    workers.
     """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -33,9 +54,9 @@ def task_function(
                 path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
             if path not in sys.path:
                 sys.path.append(path)
-        from tidegate.runners.spark.worker.run import run_task
+        from tidegate.runners.spark.worker import run as functions
 
-        return run_task(spec, run_id, level, frame_steps, batches, counts)
+        found: Iterator[Any] = getattr(functions, function)(batches=batches, **arguments)
+        return found
 
-    run.__name__ = name
     return run

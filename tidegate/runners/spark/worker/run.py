@@ -12,8 +12,12 @@ from tidegate.runners.spark.plan.artifacts import Artifact, read_payload
 from tidegate.runners.spark.plan.failures import worker_failure
 from tidegate.runners.spark.plan.task_spec import TaskSpec
 from tidegate.runners.spark.task_io.frames import batches_by_step
+from tidegate.runners.spark.worker.loop_share import end_shares, level_share, worker_name
+from tidegate.runners.spark.worker.round_task import RoundTask
 from tidegate.runners.spark.worker.task import LevelTask
+from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.secrets.registry import install_secrets
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 
 def run_task(
@@ -23,8 +27,10 @@ def run_task(
     frame_steps: tuple[int, ...],
     batches: Iterable[Any],
     counts: Any = None,
+    round: tuple[str, bytes] | None = None,
 ) -> Iterator[Any]:
-    """Run the task of this Spark partition on Arrow batches: of rows, or of the DataFrames that `frame_steps` read."""
+    """Run the task of this Spark partition on Arrow batches: of rows, or of the DataFrames that `frame_steps` read.
+    `round`: the label of the loop in whose body the level is, and the pickled `Round`."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
@@ -35,6 +41,10 @@ def run_task(
     # they are scanned once, while they are in the processor's cache, and survivors are hardly ever scanned again.
     gc.set_threshold(20_000, 100, 1_000)
     try:
+        if round is not None:
+            yield from _run_round(payload, run_id, level, batches, counts, *round)
+            return
+        end_shares(run_id)
         spec: TaskSpec = pickle.loads(read_payload(payload))
         install_secrets(spec.secrets)
         for frame_step, part in batches_by_step(frame_steps, batches) if frame_steps else [(None, batches)]:
@@ -46,6 +56,47 @@ def run_task(
         raise worker_failure(error) from None
     finally:
         gc.set_threshold(*before)
+
+
+def _run_round(
+    payload: bytes | Artifact,
+    run_id: str,
+    level: int,
+    batches: Iterable[Any],
+    counts: Any,
+    loop: str,
+    of_round: bytes,
+) -> Iterator[Any]:
+    """Run the task of this partition in a round of a loop."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    share = level_share(run_id, loop, level, payload)
+    install_secrets(share.spec.secrets)
+    try:
+        task = RoundTask(share, run_id, level, context.partitionId(), pickle.loads(of_round))
+        yield from task.run(batches)
+    except BaseException:
+        end_shares(run_id, failed=True)
+        raise
+    if counts is not None:
+        counts.add({run_id: task.element_counts})
+
+
+def end_loop(run_id: str, batches: Iterable[Any]) -> Iterator[Any]:
+    """End what this worker has kept of a run's loop; returns its name and the metrics of that in a batch."""
+    import pyarrow as pa
+
+    for _ in batches:
+        pass
+    metrics = MetricCells()
+    try:
+        with collecting(metrics):
+            end_shares(run_id)
+    except Exception as error:
+        raise worker_failure(error) from None
+    yield pa.RecordBatch.from_pydict({"worker": [worker_name()], "metrics": [dumps(metrics)]})
 
 
 _tasks: Final = itertools.count(1)

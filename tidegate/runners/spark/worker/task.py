@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -16,11 +17,12 @@ from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.spark.plan.task_spec import TaskSpec
+from tidegate.runners.spark.plan.task_spec import BroadcastView, TaskSpec, label_of, labels_read
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import (
     RESULT,
     OutgoingRows,
+    Row,
     decode,
     encode_result,
     read_rows,
@@ -59,6 +61,8 @@ class LevelTask:
 
     def __init__(self, spec: TaskSpec, run_id: str, level: int, partition: int, frame_step: int | None = None) -> None:
         self.spec = spec
+        self._place = partition
+        """What rows for this task are addressed to."""
         self._run_id = run_id
         self.plan = spec.plan
         self.level = level
@@ -71,9 +75,14 @@ class LevelTask:
         self.partition = partition % spec.partitions
         self._src = level * spec.partitions + self._task_number
         levels = spec.levels
-        persisted = [number for number, edge in enumerate(spec.edges) if levels.persisted(edge)]
-        self._out = OutgoingRows({number for number in persisted if levels.of_step[spec.edges[number].source] == level})
-        self._reread_checksums = {number: 0 for number in persisted if level == levels.start_of(spec.edges[number])}
+        self._out = OutgoingRows(self._written())
+        self._read_as = (
+            labels_read(spec.edges, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
+            if level in levels.starts
+            else {}
+        )
+        """The edges on which stored rows are read, by the number that the rows have."""
+        self._reread_checksums = Counter(dict.fromkeys(self._read_as, 0))
         self._next_result = 0
         self.element_counts: dict[str, int] = {}
         """The number of elements that each step has emitted, by label; filled at the end of the task."""
@@ -84,6 +93,15 @@ class LevelTask:
         self._sources = [step for step in steps if step.is_source]
         self._sinks = [step for step in steps if step.is_sink and self._runs_here(step)]
         self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._runs_here(step)]
+
+    def _written(self) -> set[int]:
+        """The numbers of the rows that are stored for later actions or rounds, and come from this level."""
+        levels = self.spec.levels
+        return {
+            label_of(number, edge)
+            for number, edge in enumerate(self.spec.edges)
+            if levels.persisted(edge) and levels.of_step[edge.source] == self.level
+        }
 
     def _runs_here(self, step: Step) -> bool:
         """Whether a step runs in this task: one with gathered input runs only in the first task."""
@@ -105,7 +123,7 @@ class LevelTask:
                 inline=self.spec.inline,
             )
             with collecting(context.metrics):
-                for _ in self._drive(context, batches):
+                for _ in self._drive(context, read_rows(batches) if self._frame_step is None else batches):
                     if self._out.full:
                         yield from self._out.batches()
         for step in self._inner:
@@ -126,13 +144,19 @@ class LevelTask:
         """Give an operator its side inputs, whose contents are known before the first element arrives."""
         if isinstance(operator, SideInputOperator):
             for id, view in operator.sides.items():
-                view.use_shared(*open_view(self.spec.sides[id]))
+                view.use_shared(*open_view(self.sides[id]))
         return operator
+
+    @property
+    def sides(self) -> dict[str, BroadcastView]:
+        """The contents of side inputs, by `side_id`."""
+        return self.spec.sides
 
     # -- driving the level's steps
 
-    def _drive(self, context: Context, batches: Iterable[Any]) -> Iterator[None]:
-        """Read all input and run the steps. Yields regularly, so that the caller can hand over rows."""
+    def _drive(self, context: Context, read: Iterable[Any]) -> Iterator[None]:
+        """Read all input and run the steps. Yields regularly, so that the caller can hand over rows. `read` are rows,
+        or batches of a DataFrame."""
         levels = self.spec.levels
         ids = {step.id for step in self._inner}
         tasks = levels.partitions(self.level, self.spec.partitions)
@@ -145,11 +169,11 @@ class LevelTask:
             if self._frame_step is not None:
                 (step,) = self._sources
                 inline = context.inline != "off"
-                blocks = read_batches(step, batches, unpickling(self.plan.pipeline.classes), inline=inline)
+                blocks = read_batches(step, read, unpickling(self.plan.pipeline.classes), inline=inline)
                 yield from self._push_blocks(step, blocks, graph, context)
             else:
                 yield from self._read(graph, context)
-                yield from self._process_rows(graph, context, sinks, batches)
+                yield from self._process_rows(graph, sinks, read)
             for collection in self._external_collections():
                 yield from graph.updating(collection, CollectionStatus(ended=True))
             for writer in writers:
@@ -185,40 +209,55 @@ class LevelTask:
                 yield
 
     def _process_rows(
-        self, graph: Graph, context: Context, sinks: dict[int, SinkWriter | DataFrameWriter], batches: Iterable[Any]
+        self, graph: Graph, sinks: dict[int, SinkWriter | DataFrameWriter], rows: Iterable[Row]
     ) -> Iterator[None]:
-        """Process the rows for this level, in order, and forward those for later levels."""
+        """Process the rows for this level, in order, and forward those for later levels, actions and rounds."""
         levels, edges = self.spec.levels, self.spec.edges
         own_steps = {step.id for step in (*self._inner, *self._sinks)}
-        shuffled = self.level not in levels.starts
+        addressed = self._addressed
         pieces: list[bytes] = []
-        for target, number, src, seq, left, data in read_rows(batches):
-            if shuffled and target != self.partition:
-                raise RunError(f"Spark sent a row for partition {target} to partition {self.partition}")
-            if number in self._reread_checksums:
-                self._reread_checksums[number] += row_checksum(src, seq, data)
-            if number == RESULT:
-                self._out.forward(0, number, src, seq, left, data.to_pybytes())
-                continue
-            if levels.of_step[edges[number].target] != self.level:
-                self._out.forward(self.partition, number, src, seq, left, data.to_pybytes())
+        for target, label, src, seq, left, data in rows:
+            if addressed and target != self._place:
+                raise RunError(f"Spark sent a row for partition {target} to partition {self._place}")
+            if label in self._reread_checksums:
+                self._reread_checksums[label] += row_checksum(src, seq, data)
+            numbers = self._read_as.get(label, (label,))
+            later = [
+                at for at in numbers if at >= len(edges) or at < 0 or levels.of_step[edges[at].target] != self.level
+            ]
+            for number in later:
+                self._out.forward(target, number, src, seq, left, data.to_pybytes())
                 yield
+            if len(later) == len(numbers):
                 continue
             if left or pieces:
                 pieces.append(data.to_pybytes())
                 if left:
                     continue
                 data, pieces = b"".join(pieces), []
-            edge = edges[number]
-            if edge.target not in own_steps:
-                continue
-            for received in decode(data):
-                if isinstance(received, KeyedBatch):
-                    yield from graph.delivering_keyed(edge, received)
-                    continue
-                if edge.target in sinks:
-                    sinks[edge.target].write(received)
-                    continue
+            for number in numbers:
+                if number not in later and edges[number].target in own_steps:
+                    yield from self._process(edges[number], decode(data), graph, sinks)
+
+    @property
+    def _addressed(self) -> bool:
+        """Whether all rows are addressed to this task."""
+        return self.level not in self.spec.levels.starts
+
+    def _process(
+        self,
+        edge: Edge,
+        elements: Iterable[Block | KeyedBatch],
+        graph: Graph,
+        sinks: dict[int, SinkWriter | DataFrameWriter],
+    ) -> Iterator[None]:
+        """Process elements that have come on an edge."""
+        for received in elements:
+            if isinstance(received, KeyedBatch):
+                yield from graph.delivering_keyed(edge, received)
+            elif edge.target in sinks:
+                sinks[edge.target].write(received)
+            else:
                 for block in received.split(BLOCK_SIZE):
                     yield from graph.delivering(edge, block)
 
@@ -227,7 +266,7 @@ class LevelTask:
         produced = {collection for step in self._inner for collection in step.outputs}
         ids = {step.id for step in self._inner}
         external = dict.fromkeys(
-            edge.collection for edge in self.spec.edges if edge.target in ids and edge.collection not in produced
+            edge.received for edge in self.spec.edges if edge.target in ids and edge.received not in produced
         )
         return list(external)
 
@@ -262,7 +301,7 @@ class LevelTask:
                 writers.append(writer)
                 outlets.setdefault(collection, []).append(writer.write)
         for number, edge in enumerate(self.spec.edges):
-            if edge.source not in producers or edge.side is not None:
+            if edge.source not in producers or edge.side is not None or edge.files is not None:
                 continue
             if self.spec.levels.crosses(edge):
                 partitioner = self._partitioner(edge, number)
@@ -273,7 +312,12 @@ class LevelTask:
         return outlets, writers
 
     def _partitioner(self, edge: Edge, number: int) -> Partitioner:
-        return Partitioner(self.plan, edge, number, self._src, self.partition, self.spec.partitions, self._out)
+        label = label_of(number, edge)
+        return Partitioner(self.plan, edge, label, self._src_on(edge), self.partition, self.spec.partitions, self._out)
+
+    def _src_on(self, edge: Edge) -> int:
+        """The number under which this task sends rows on an edge."""
+        return self._src
 
     def _stage(self, step: int, committables: Iterable[Committable]) -> list[Committable]:
         """Store the files that a sink has staged where the driver finds them."""
