@@ -28,6 +28,7 @@ from tests.support.operator_driver import (
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
+from tidegate.testing import TestPipeline, assert_that, equal_to
 
 STEP = "step"
 SIDE = f"{STEP}:0"
@@ -404,3 +405,10 @@ def test_each_element_sees_the_side_window_of_a_simple_model(events: list[Event]
                     if side_watermark < (start + 20) * SECOND:
                         seen[start].append(value)
     assert by_window(run(operator(sliding, STEP), events)) == expected
+
+
+def test_elements_that_wait_in_a_whole_run_are_spilled_into_its_directory() -> None:
+    with TestPipeline("direct", {"memory_budget": 1}) as p:
+        numbers = p | tg.Create(range(100))
+        total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
+        assert_that(numbers | tg.Map(lambda n, total: n + total, total), equal_to([n + 4_950 for n in range(100)]))

@@ -90,7 +90,7 @@ class SideInputOperator(Operator):
         self._set_window = set_window
         self._key = key
         self._waiting_changed = self._tracks_touched = False
-        self._waiting = WaitingElements(max(1, context.memory_budget // 4), context.temp_dir)
+        self._waiting = WaitingElements(max(1, context.memory_budget // 4), lambda: context.temp_dir())
         self._watermark = MIN_MICROS
         self._inner_watermark = MIN_MICROS
         self._main = ""
