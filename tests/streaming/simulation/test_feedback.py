@@ -95,20 +95,6 @@ def record_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(FeedbackChannel, "record_feedback", forget)
 
 
-def record_one_channel(patch: pytest.MonkeyPatch) -> None:
-    """The head stops recording all channels when the barrier has come round on one of them."""
-    done = FeedbackChannel._end_recording
-
-    def too_early(self: FeedbackChannel, checkpoint: int) -> None:
-        receiver = self._receiver
-        if isinstance(receiver, LoopHead) and self._note is not None:
-            for channel in receiver.channels.values():
-                done(channel, checkpoint)
-        done(self, checkpoint)
-
-    patch.setattr(FeedbackChannel, "_end_recording", too_early)
-
-
 def leave_out_the_backlog(patch: pytest.MonkeyPatch) -> None:
     """What waits in the backlog does not count as under way."""
     patch.setattr(Backlog, "low", property(lambda self: NOTHING))
