@@ -13,17 +13,17 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tidegate.cli.state import state
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.checkpoint.manifest_json import dumps
+from tidegate.runners.checkpoint.parts import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.state_files import frames, write_to
+from tidegate.runners.checkpoint.step_state import StepFacts
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import TaskId
+from tidegate.runners.checkpoint.task_state import TaskState
+from tidegate.runners.checkpoint.task_state import dumps as dump_state
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.streaming.checkpoint.inspect import opened
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.manifest_json import dumps
-from tidegate.runners.streaming.model.step_state import StepFacts
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
-from tidegate.runners.streaming.state.files import frames, write_to
-from tidegate.runners.streaming.state.task_state import TaskState
-from tidegate.runners.streaming.state.task_state import dumps as dump_state
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.windowing.window import IntervalWindow
 
@@ -206,7 +206,7 @@ def test_changes_are_applied_to_the_state_that_they_build_on(tmp_path: Path) -> 
     storage = LocalStorage(tmp_path)
     store_checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
     store_checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
-    from tidegate.runners.streaming.checkpoint.manifest_json import loads
+    from tidegate.runners.checkpoint.manifest_json import loads
 
     first, second = (loads(storage.read(f"chk-00000{n}/manifest.json")) for n in (1, 2))
     changes, base = second.tasks[1].handle, first.tasks[1].handle

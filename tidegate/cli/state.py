@@ -13,8 +13,8 @@ import click
 from tidegate.sdk.errors import counted
 
 if TYPE_CHECKING:
+    from tidegate.runners.checkpoint.manifest import Manifest, TaskPart
     from tidegate.runners.streaming.checkpoint.inspect import Entry
-    from tidegate.runners.streaming.checkpoint.manifest import Manifest, TaskPart
 
 _LONG = 1000
 """The characters of an enumerator's state from which on only their number is shown."""
@@ -32,8 +32,8 @@ _LONG = 1000
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to FILE, not to stdout.")
 def state(directory: str, checkpoint: int | None, values: bool, form: str | None, output: Path | None) -> None:
     """Show the checkpoint or savepoint in DIR: steps, states and sizes; with --values, also the state of each key."""
+    from tidegate.runners.checkpoint.storage.factory import open_storage
     from tidegate.runners.streaming.checkpoint.inspect import entries, opened
-    from tidegate.runners.streaming.storage.factory import open_storage
     from tidegate.sdk.errors import visible
 
     if form == "parquet" and not (values and output):
@@ -149,7 +149,7 @@ def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
 
 def _unpickled(found: Iterator[Entry]) -> Iterator[Entry]:
     """The entries, with advice in the error if the author's classes can't be imported."""
-    from tidegate.runners.streaming.checkpoint.manifest import ManifestError
+    from tidegate.runners.checkpoint.manifest import ManifestError
 
     try:
         yield from found

@@ -150,6 +150,17 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.runners.streaming.dispatcher": "tidegate.runners.streaming.session.server",
     "tidegate.runners.streaming.keeping": "tidegate.runners.streaming.session.journal",
     "tidegate.runners.streaming.joblog": "tidegate.runners.streaming.session.job_log",
+    "tidegate.runners.streaming.storage.base": "tidegate.runners.checkpoint.storage.base",
+    "tidegate.runners.streaming.storage.factory": "tidegate.runners.checkpoint.storage.factory",
+    "tidegate.runners.streaming.storage.local": "tidegate.runners.checkpoint.storage.local",
+    "tidegate.runners.streaming.storage.object_store": "tidegate.runners.checkpoint.storage.object_store",
+    "tidegate.runners.streaming.state.files": "tidegate.runners.checkpoint.state_files",
+    "tidegate.runners.streaming.state.task_state": "tidegate.runners.checkpoint.task_state",
+    "tidegate.runners.streaming.checkpoint.manifest": "tidegate.runners.checkpoint.manifest",
+    "tidegate.runners.streaming.checkpoint.manifest_json": "tidegate.runners.checkpoint.manifest_json",
+    "tidegate.runners.streaming.checkpoint.metrics_codec": "tidegate.runners.checkpoint.metrics_codec",
+    "tidegate.runners.streaming.checkpoint.catalog": "tidegate.runners.checkpoint.catalog",
+    "tidegate.runners.streaming.model.step_state": "tidegate.runners.checkpoint.step_state",
     "tidegate.runners.spark.options": "tidegate.runners.spark.plan.options",
     "tidegate.runners.spark.levels": "tidegate.runners.spark.plan.levels",
     "tidegate.runners.spark.work": "tidegate.runners.spark.plan.task_spec",
@@ -285,6 +296,36 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.transforms.grouping.aggregate_columns", "group_row"): (
         "tidegate.sdk.relational.steps.groups",
         "group_row",
+    ),
+    ("tidegate.runners.streaming.protocol.worker_messages", "AssignedSplit"): (
+        "tidegate.runners.checkpoint.parts",
+        "AssignedSplit",
+    ),
+    ("tidegate.runners.streaming.protocol.worker_messages", "EnumeratorState"): (
+        "tidegate.runners.checkpoint.parts",
+        "EnumeratorState",
+    ),
+    ("tidegate.runners.streaming.protocol.worker_messages", "StateHandle"): (
+        "tidegate.runners.checkpoint.parts",
+        "StateHandle",
+    ),
+    ("tidegate.runners.streaming.protocol.worker_messages", "SplitProgress"): (
+        "tidegate.runners.checkpoint.parts",
+        "SplitProgress",
+    ),
+    ("tidegate.runners.streaming.protocol.worker_messages", "StoredState"): (
+        "tidegate.runners.checkpoint.parts",
+        "StoredState",
+    ),
+    ("tidegate.runners.streaming.model.topology", "TaskId"): ("tidegate.runners.checkpoint.task_ids", "TaskId"),
+    ("tidegate.runners.streaming.model.topology", "ChannelId"): ("tidegate.runners.checkpoint.task_ids", "ChannelId"),
+    ("tidegate.runners.streaming.checkpoint.tracker", "RetainedCheckpoint"): (
+        "tidegate.runners.checkpoint.manifest",
+        "RetainedCheckpoint",
+    ),
+    ("tidegate.runners.streaming.checkpoint.recovery", "ResumeError"): (
+        "tidegate.runners.checkpoint.matching",
+        "ResumeError",
     ),
 }
 """From a module and a name at its top level to the current module and name."""

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.runners.checkpoint.state_files import pieces
 from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.state.tables import StateTables
-from tidegate.runners.streaming.state.files import pieces
 from tidegate.sdk.errors import CheckError
 from tidegate.sdk.time import Timestamp
 

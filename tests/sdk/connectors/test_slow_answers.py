@@ -15,9 +15,9 @@ import tidegate as tg
 from tests.support.streaming.coordinator_harness import count_words_to_text, make_job
 from tidegate.io import files
 from tidegate.io.file_source.listing import matching
+from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.streaming.checkpoint import epoch_fencing
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors import slow_answers
 
 WORDS = (

@@ -11,15 +11,16 @@ from tests.engine.test_rescale import answer, by_key
 from tests.streaming.state.test_backend import BackedStep, Kind, as_elements, awaited
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, make_job
 from tests.support.streaming.counting_job import windowed_counts
-from tidegate.runners.streaming.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.parts import StateHandle
+from tidegate.runners.checkpoint.storage.factory import open_storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.protocol.coordinator_io import Action, Delete, Store, TakeSavepoint
-from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.factory import open_storage
-from tidegate.runners.streaming.storage.local import LocalStorage
 
 
 class Running:

@@ -25,11 +25,11 @@ from typing import Any
 import pytest
 
 from tests.support.streaming.child_processes import TIMEOUT
+from tidegate.runners.checkpoint.state_files import END_SIZE
 from tidegate.runners.spark.driver.commit_log import finish_interrupted
 from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
 from tidegate.runners.streaming.session.client import SessionFiles, open_session, start_session
 from tidegate.runners.streaming.session.journal import Journal
-from tidegate.runners.streaming.state.files import END_SIZE
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.moved import MOVES
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.streaming.child_processes import TIMEOUT
-from tidegate.runners.streaming.state import task_state
+from tidegate.runners.checkpoint import task_state
 from tidegate.sdk import moved
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"

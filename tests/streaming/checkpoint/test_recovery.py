@@ -21,27 +21,22 @@ from tests.support.streaming.coordinator_harness import (
     make_job,
     messages_sent,
 )
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.matching import ResumeError, check_names, check_steps, reads
+from tidegate.runners.checkpoint.parts import SplitProgress
+from tidegate.runners.checkpoint.step_state import step_facts
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.checkpoint.job_record import record
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.checkpoint.recovery import (
-    Resume,
-    ResumeError,
-    check_names,
-    check_steps,
-    reads,
-    resumed,
-)
+from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.coordinator.phases import _summary
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.model.step_state import step_facts
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
-from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, SplitProgress
-from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.errors import RunError
@@ -418,7 +413,7 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     data = b"0123456789"
     from zlib import crc32
 
-    from tidegate.runners.streaming.checkpoint.manifest_json import dumps
+    from tidegate.runners.checkpoint.manifest_json import dumps
 
     def with_actual_sizes(part: Any) -> Any:
         files = tuple((name, len(data), crc32(data)) for name, _, _ in part.handle.files)

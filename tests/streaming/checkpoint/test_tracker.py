@@ -5,10 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker, RetainedCheckpoint
+from tidegate.runners.checkpoint.manifest import RetainedCheckpoint
+from tidegate.runners.checkpoint.parts import StateHandle
+from tidegate.runners.checkpoint.task_ids import TaskId
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.time import SECOND
 

@@ -20,17 +20,17 @@ import pytest
 
 from tests.streaming.checkpoint.test_recovery import Count, checkpointed, stateful, with_checkpoints_in
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, actions_of_type, make_job
-from tidegate.runners.streaming.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.manifest import ManifestError
+from tidegate.runners.checkpoint.matching import ResumeError
+from tidegate.runners.checkpoint.storage.factory import open_storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.storage.object_store import FsspecStorage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
-from tidegate.runners.streaming.checkpoint.manifest import ManifestError
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
-from tidegate.runners.streaming.checkpoint.recovery import ResumeError
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.factory import open_storage
-from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.storage.object_store import FsspecStorage
 from tidegate.sdk.errors import RunError
 
 NOBODY = 65534

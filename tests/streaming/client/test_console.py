@@ -13,9 +13,9 @@ import pytest
 
 import tidegate as tg
 from tests.support.streaming.counting_job import job_options, windowed_counts
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.client.console import LOGGER, ConsoleReporter
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.process.metrics_file import MetricsFile
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus

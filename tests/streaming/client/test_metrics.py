@@ -11,8 +11,8 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import count_words_to_text, make_job
 from tests.support.streaming.counting_job import ReportLog, follow_until, start_job, windowed_counts
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.client.metrics import MetricsObserver
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults

@@ -14,8 +14,9 @@ from tests.support.streaming.coordinator_harness import (
     messages_sent,
     messages_sent_to,
 )
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.parts import StateHandle
 from tidegate.runners.engine.sinks.staged_files import stored_as
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.protocol.coordinator_io import (
     CheckpointReport,
@@ -35,7 +36,6 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Heartbeat,
     PauseSources,
     Prepared,
-    StateHandle,
     TriggerBarrier,
 )
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, StagedFile

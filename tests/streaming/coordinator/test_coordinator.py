@@ -21,11 +21,12 @@ from tests.support.streaming.coordinator_harness import (
     messages_sent,
 )
 from tests.support.streaming.counting_job import CountingSource
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.parts import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.errors.transport import packed, unpacked
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import resumed
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import (
     CancelJob,
     CheckpointReport,
@@ -48,7 +49,6 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     Acknowledge,
-    AssignedSplit,
     AssignSplits,
     Cancel,
     CheckpointAborted,
@@ -66,9 +66,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Ready,
     RequestQuiescence,
     RequestSplit,
-    SplitProgress,
     SplitsListed,
-    StateHandle,
     StopSources,
     TaskEnded,
     TaskFailed,

@@ -13,23 +13,21 @@ from tests.support.streaming.coordinator_harness import (
     messages_sent,
     messages_sent_to,
 )
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress
 from tidegate.runners.engine.errors.transport import unpacked
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import Finish, Store, Stored, WorkersStarted
 from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
     AssignSplits,
     CheckpointCompleted,
     Deploy,
     DiscoverSplits,
     DivideSplits,
-    EnumeratorState,
     ListSplits,
     Ready,
     RequestSplit,
-    SplitProgress,
     SplitsDiscovered,
     SplitsDivided,
     TriggerBarrier,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoint.recovery import remaining_splits
+from tidegate.runners.checkpoint.matching import remaining_splits
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress
 from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner, SplitAssignment
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, EnumeratorState, SplitProgress
 
 
 def splits(count: int) -> list[AssignedSplit]:

@@ -17,12 +17,13 @@ from tests.support.streaming.coordinator_harness import (
     make_job,
     messages_sent,
 )
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.parts import AssignedSplit, StateHandle
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import (
     Action,
     CoordinatorEvent,
@@ -40,7 +41,6 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     Acknowledge,
-    AssignedSplit,
     Cancel,
     Commit,
     Committed,
@@ -50,7 +50,6 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Prepared,
     Ready,
     SplitsListed,
-    StateHandle,
     StopSources,
     TaskEnded,
     ToCoordinator,

@@ -25,18 +25,18 @@ from tests.support.streaming.child_processes import TIMEOUT, child_pids
 from tests.support.streaming.counting_job import ReportLog, follow_until, start_job, windowed_counts
 from tests.support.streaming.killable_run import KillableRun
 from tests.support.streaming.small_filesystem import SmallFilesystem
+from tidegate.runners.checkpoint.state_files import END_SIZE, PIECE, Written, read_end
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.memory.external_sort import sorted_entries
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import WaitingElements
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Report
 from tidegate.runners.streaming.state import writers
 from tidegate.runners.streaming.state.backend import Capture
-from tidegate.runners.streaming.state.files import END_SIZE, PIECE, Written, read_end
 from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.runners.streaming.state.writers import ForkedWriter, IncrementalWriter
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import RunError, write_failure

@@ -15,8 +15,8 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.child_processes import TIMEOUT
 from tests.support.written_files import rows_of
+from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.streaming.checkpoint.inspect import opened
-from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.sdk.errors import WriteError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

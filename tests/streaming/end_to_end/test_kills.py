@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.streaming.child_processes import TIMEOUT, child_pids, wait_for_exit
 from tests.support.streaming.killable_run import KillableRun
-from tidegate.runners.streaming.state.task_state import loads
+from tidegate.runners.checkpoint.task_state import loads
 
 MODES = {
     "aligned": ["--checkpoint_mode", "aligned"],

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.streaming.child_processes import TIMEOUT, wait_for_exit
 from tests.support.streaming.staging_pipeline import Place, StagingRun
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.manifest_json import loads
 
 PLACES: list[Place] = ["prepared", "commit", "during", "committed"]
 Begin = Callable[..., StagingRun]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.iteration.backlog import Backlog
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, LoopMark
 from tidegate.sdk.data.block import Block
 

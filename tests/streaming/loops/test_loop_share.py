@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.sdk.data.block import Block
 

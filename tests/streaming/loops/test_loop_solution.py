@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.iteration.solution import in_window
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
 from tidegate.sdk.data.block import Pairs

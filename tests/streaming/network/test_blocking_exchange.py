@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import (
     SubpartitionReader,
     SubpartitionWriter,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.data.block import Block

@@ -12,11 +12,12 @@ import pytest
 
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, make_job
 from tests.support.streaming.counting_job import windowed_counts
+from tidegate.runners.checkpoint.parts import StateHandle
+from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.process.job_storage import JobStorage
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored, TakeSavepoint
-from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
-from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge
 
 LONG = 60.0
 

@@ -13,12 +13,13 @@ from tests.streaming.simulation.feedback import LoopChecker, build_loop
 from tests.streaming.simulation.outside import Outside
 from tests.streaming.simulation.pipeline import Checker, build
 from tests.streaming.simulation.world import NAME, Faults, Simulation
+from tidegate.runners.checkpoint import state_files
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint import epoch_fencing
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
-from tidegate.runners.streaming.state import files, memory, writers
+from tidegate.runners.streaming.state import memory, writers
 
 DIRECTORY = "simulated"
 KEYS = 7
@@ -75,7 +76,7 @@ def simulate(
     with ExitStack() as replaced:
         replaced.enter_context(patch.object(epoch_fencing, "open_storage", simulation.disk_of))
         if seed % 4 == 1:  # state is copied and written a key at a time
-            for module, name, n in ((memory, "AT_ONCE", 0), (files, "PIECE", 1), (writers, "PIECE", 1)):
+            for module, name, n in ((memory, "AT_ONCE", 0), (state_files, "PIECE", 1), (writers, "PIECE", 1)):
                 replaced.enter_context(patch.object(module, name, n))
         if history is not None:
             replaced.callback(lambda: history.extend(simulation.history))

@@ -15,10 +15,10 @@ import pytest
 
 from tests.streaming.simulation.pipeline import InvariantViolation
 from tests.streaming.simulation.rounds import simulate_rounds
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.coordinator.workers import EndedTasks
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import TaskEnded
 from tidegate.runners.streaming.rounds import loop_share
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution

@@ -21,6 +21,7 @@ import pytest
 from tests.streaming.simulation.pipeline import InvariantViolation
 from tests.streaming.simulation.running import simulate
 from tests.streaming.simulation.world import Simulation, WorkerProcess
+from tidegate.runners.checkpoint.parts import SplitProgress
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
@@ -28,7 +29,7 @@ from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointTracker
 from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.network.channels import InputChannel
-from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
+from tidegate.runners.streaming.protocol.worker_messages import Prepared
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.restore import TaskRestore

@@ -20,23 +20,23 @@ from tests.streaming.simulation.feedback import LoopChecker
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from tests.streaming.simulation.pipeline import Checker, InvariantViolation
 from tests.support.streaming.inline_work import InlineWork
+from tidegate.runners.checkpoint.catalog import checkpoint_numbers, latest
+from tidegate.runners.checkpoint.manifest import ManifestError
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.state_files import StateFile
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.checkpoint.catalog import checkpoint_numbers, latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED
-from tidegate.runners.streaming.checkpoint.manifest import ManifestError
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, Commit, Ready, ToCoordinator, ToWorker
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
-from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore
 from tidegate.runners.streaming.storage.background import Steps, outcome

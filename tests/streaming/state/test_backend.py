@@ -18,19 +18,19 @@ import tidegate as tg
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
 from tests.support.operator_driver import Elements, Watermark, context, operator, operator_factory
 from tests.support.streaming.small_filesystem import SmallFilesystem
+from tidegate.runners.checkpoint.state_files import StateFile, UnpicklableState, read_states
+from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import by_keys
 from tidegate.runners.streaming.model.fork_safety import allows_forks
 from tidegate.runners.streaming.state import memory, writers
 from tidegate.runners.streaming.state.backend import Capture, StateBackend
-from tidegate.runners.streaming.state.files import StateFile, UnpicklableState, read_states
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore, StateFileStore, UploadingFileStore
 from tidegate.runners.streaming.state.writers import ForkedWriter
 from tidegate.runners.streaming.storage.background import Background, Steps
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
@@ -304,7 +304,7 @@ def test_changes_during_the_writing_of_a_capture_are_not_in_it(
 ) -> None:
     monkeypatch.setattr(memory, "AT_ONCE", 0)
     monkeypatch.setattr(writers, "PIECE", 1)
-    monkeypatch.setattr("tidegate.runners.streaming.state.files.PIECE", 1)
+    monkeypatch.setattr("tidegate.runners.checkpoint.state_files.PIECE", 1)
     monkeypatch.setattr(writers, "_LONG_FILE", long)
     monkeypatch.setattr(tiered, "_COPY_BATCH", 1)
     root = tmp_path_factory.mktemp("state")

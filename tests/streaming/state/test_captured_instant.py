@@ -18,9 +18,10 @@ import tidegate as tg
 from tests.engine.test_rescale import answer
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import Clock, Elements, Event, Watermark, context
+from tidegate.runners.checkpoint import state_files
 from tidegate.runners.engine.memory.spill_file import SpillFile, keep_removed_files
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.streaming.state import files, memory, writers
+from tidegate.runners.streaming.state import memory, writers
 from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
@@ -285,7 +286,7 @@ def gradual_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "AT_ONCE", 0)
     monkeypatch.setattr(writers, "_FEW", 0)
     monkeypatch.setattr(writers, "PIECE", 1)
-    monkeypatch.setattr(files, "PIECE", 1)
+    monkeypatch.setattr(state_files, "PIECE", 1)
 
 
 def output_to_the_end(step: Operator, events: list[Event]) -> list[str]:

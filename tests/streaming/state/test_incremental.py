@@ -8,12 +8,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.runners.checkpoint.parts import StateHandle
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.writers import worth_a_fork
 

@@ -22,11 +22,11 @@ from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import group, window_operator
+from tidegate.runners.checkpoint.state_files import StateFile
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.backend import StateBackend
-from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore

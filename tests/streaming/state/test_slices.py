@@ -13,11 +13,11 @@ import tidegate as tg
 from tests.engine.test_rescale import answer
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import SECOND, Clock, Elements, Watermark, context
+from tidegate.runners.checkpoint.state_files import StateFile, UnpicklableState
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.backend import Capture
-from tidegate.runners.streaming.state.files import StateFile, UnpicklableState
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.sdk.authoring.combine import CombineFn
@@ -162,7 +162,7 @@ class Job:
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "AT_ONCE", AT_ONCE)
-    for module in ("streaming.state.files", "streaming.state.writers"):
+    for module in ("checkpoint.state_files", "streaming.state.writers"):
         monkeypatch.setattr(f"tidegate.runners.{module}.PIECE", PIECE)
     for module in ("stateful.operator", "windowing.panes", "grouping.window_table"):
         monkeypatch.setattr(f"tidegate.runners.engine.{module}.CHUNK", CHUNK)

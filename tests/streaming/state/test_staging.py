@@ -10,16 +10,16 @@ from zlib import crc32
 
 import pytest
 
+from tidegate.runners.checkpoint.state_files import StateFile
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.storage.object_store import FsspecStorage
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sinks.staged_files import InStorage, openable, stored_as, stored_files
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
-from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.state.staging import StagedFileStore
 from tidegate.runners.streaming.storage.background import Background
-from tidegate.runners.streaming.storage.base import Storage
-from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.storage.object_store import FsspecStorage
 from tidegate.sdk.connectors.sinks import Committable, StagedFile
 from tidegate.sdk.errors import WriteError
 

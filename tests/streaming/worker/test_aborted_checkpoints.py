@@ -9,8 +9,8 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import make_job
 from tests.support.streaming.isolated_worker import IsolatedWorker
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import (
     Acknowledge,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
 

@@ -13,17 +13,13 @@ from tests.support.growing_folder import END, WAIT, GrowingFolder, add_file
 from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
 from tests.support.streaming.inline_work import InlineWork
 from tidegate.cli.state import state
+from tidegate.runners.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.manifest import Manifest
+from tidegate.runners.checkpoint.parts import EnumeratorState
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.plan import Step
-from tidegate.runners.streaming.checkpoint.catalog import latest
-from tidegate.runners.streaming.checkpoint.manifest import Manifest
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.protocol.worker_messages import (
-    EnumeratorState,
-    ListSplits,
-    SplitsDiscovered,
-    SplitsListed,
-)
+from tidegate.runners.streaming.protocol.worker_messages import ListSplits, SplitsDiscovered, SplitsListed
 from tidegate.runners.streaming.worker.split_enumeration import SplitEnumeration
 from tidegate.sdk.errors import ReadError
 

@@ -13,8 +13,8 @@ import pytest
 
 import tidegate as tg
 from tests.support.run_and_collect import collect
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled, spill_directory
 from tidegate.sdk.data.keys import partition_of
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import tidegate as tg
+from tidegate.runners.checkpoint.parts import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import (
     Action,
     Begin,
@@ -24,15 +25,12 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     Acknowledge,
-    AssignedSplit,
     Deploy,
     ListSplits,
     OutputAborted,
     Prepared,
     Ready,
-    SplitProgress,
     SplitsListed,
-    StateHandle,
     TaskEnded,
     ToCoordinator,
     ToWorker,

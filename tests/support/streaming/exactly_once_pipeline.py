@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tidegate.runners.streaming.state import files, memory, writers
+from tidegate.runners.checkpoint import state_files
+from tidegate.runners.streaming.state import memory, writers
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -405,7 +406,7 @@ def main() -> None:
     """The client of a run."""
     run = Run(**json.loads(sys.argv[1]))
     if run.in_slices:
-        memory.AT_ONCE, files.PIECE, writers.PIECE = 0, 1, 1  # type: ignore[misc]  # inherited by the workers
+        memory.AT_ONCE, state_files.PIECE, writers.PIECE = 0, 1, 1  # type: ignore[misc]  # inherited by the workers
     result: Any = build_pipeline(run, sys.argv[2:]).run()
 
     def listen() -> None:

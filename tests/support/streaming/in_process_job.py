@@ -11,6 +11,8 @@ from pathlib import Path
 
 import tidegate as tg
 from tests.support.streaming.inline_work import InlineWork
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
@@ -20,7 +22,6 @@ from tidegate.runners.streaming.client.metrics import MetricsObserver
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import Ready, ToCoordinator
@@ -30,7 +31,6 @@ from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.staging import StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import SECOND
 

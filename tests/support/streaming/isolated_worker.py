@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.streaming.inline_work import InlineWork
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.time.clock import ManualClock
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.staging import StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore
-from tidegate.runners.streaming.storage.local import LocalStorage
 
 
 class IsolatedWorker:

@@ -15,12 +15,13 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.framing import CONTROL, Link
 from tidegate.runners.streaming.process.job_process import JobProcess
 from tidegate.runners.streaming.process.main import first_message
@@ -30,7 +31,6 @@ from tidegate.runners.streaming.protocol import coordinator_io, worker_messages
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.protocol.coordinator_io import Action, CoordinatorEvent
 from tidegate.runners.streaming.protocol.stream_items import Item
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.runners.checkpoint.matching import check_names
 from tidegate.runners.engine.factory import load_operators
 from tidegate.runners.engine.run_warnings import announce_endless_run, announce_lossy_sources, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.checkpoint.recovery import check_names
 from tidegate.runners.streaming.client.console import ConsoleReporter
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.client.serialization import register_element_classes, with_values

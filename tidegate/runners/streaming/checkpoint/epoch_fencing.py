@@ -15,13 +15,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.engine.sinks.staged_files import stored_as, stored_files
-from tidegate.runners.streaming.checkpoint.catalog import (
+from tidegate.runners.checkpoint.catalog import (
     base_checkpoints,
     checkpoint_numbers,
     is_superseded,
     latest,
 )
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.checkpoint.manifest_json import dumps, loads
+from tidegate.runners.checkpoint.matching import ResumeError, check_names
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.storage.factory import open_storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.engine.sinks.staged_files import stored_as, stored_files
 from tidegate.runners.streaming.checkpoint.job_record import (
     RECORD,
     JobRecord,
@@ -30,14 +36,9 @@ from tidegate.runners.streaming.checkpoint.job_record import (
     record,
     same_pipeline,
 )
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
-from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
-from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, resumed
+from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.state.staging import attempt_of
-from tidegate.runners.streaming.storage.base import Storage
-from tidegate.runners.streaming.storage.factory import open_storage
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.connectors.slow_answers import told_if_slow
 from tidegate.sdk.errors import RunError, TidegateError, access_failure

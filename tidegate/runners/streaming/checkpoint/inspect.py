@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tidegate.runners.checkpoint.catalog import check_files, checkpoint_numbers, latest
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.parts import StateHandle
+from tidegate.runners.checkpoint.state_files import of_store, read_states
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState
-from tidegate.runners.streaming.checkpoint.catalog import check_files, checkpoint_numbers, latest
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.protocol.worker_messages import StateHandle
-from tidegate.runners.streaming.state.files import of_store, read_states
 from tidegate.runners.streaming.state.rocksdb import read_stored
-from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import RunError
 
 _ATTEMPTS: Final = 3

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final, Literal
 
+from tidegate.runners.checkpoint.manifest import ManifestError
+from tidegate.runners.checkpoint.metrics_codec import metrics_in, metrics_out
+from tidegate.runners.checkpoint.step_state import has_checkpointed_state, step_facts
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.checkpoint.manifest import ManifestError
-from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import has_checkpointed_state, step_facts
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells
 

@@ -6,13 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from tidegate.runners.checkpoint.manifest import Manifest, PendingCommit, TaskPart
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState
+from tidegate.runners.checkpoint.step_state import step_facts
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.plan import Step
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.tracker import PendingCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import step_facts
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, EnumeratorState, Prepared
+from tidegate.runners.streaming.protocol.worker_messages import Commit, Prepared
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+from tidegate.runners.checkpoint.state_files import STORED
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.checkpoint.savepoint_copy import copy_savepoint
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
-from tidegate.runners.streaming.state.files import STORED
 from tidegate.runners.streaming.state.staging import STAGED, attempt_of
 from tidegate.runners.streaming.storage.background import Steps
-from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import access_failure, write_failure
 
 

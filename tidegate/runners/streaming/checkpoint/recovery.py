@@ -1,42 +1,26 @@
-"""Recovery: matches the state in a checkpoint to the steps and tasks of a plan, which may have changed since.
-
-State is matched by the step's label, its kind and the types of its state. The number of workers, and how steps are cut
-into stages, may have changed. State that can't be matched is refused, rather than dropped or misread.
-"""
+"""Recovery: what the tasks of a job are restored from, as found in a checkpoint or savepoint."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
-from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import (
-    StepFacts,
-    has_checkpointed_state,
-    has_same_state,
-    numbered,
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, PendingCommit, RetainedCheckpoint, TaskPart
+from tidegate.runners.checkpoint.matching import ResumeError, check_steps, lets_elements_wait, reads, remaining_splits
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress, StoredState
+from tidegate.runners.checkpoint.state_files import of_store
+from tidegate.runners.checkpoint.step_state import (
     reads_splits,
     step_facts,
 )
-from tidegate.runners.streaming.model.topology import TaskId, Topology
-from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
-    Commit,
-    EnumeratorState,
-    SplitProgress,
-    StoredState,
-)
-from tidegate.runners.streaming.state.files import of_store
-from tidegate.sdk.errors import BuildError, counted
+from tidegate.runners.checkpoint.task_ids import TaskId
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import Topology
+from tidegate.runners.streaming.protocol.worker_messages import Commit
+from tidegate.sdk.errors import counted
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import Feedback, Node, ParDo, Write, side_inputs
-
-
-class ResumeError(BuildError):
-    """The pipeline, as it is now, can't be resumed from the saved state."""
+from tidegate.sdk.portable.model import Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,39 +95,6 @@ def resumed(
     )
 
 
-def check_names(plan: Plan) -> None:
-    """ResumeError if state would be stored under a name that may change with the script."""
-    for step, facts in zip(plan.steps, step_facts(plan), strict=True):
-        if has_checkpointed_state(facts) and numbered(step):
-            raise ResumeError(
-                f"{step.label!r} at {step.tail.where} keeps state in checkpoints under a label that was numbered "
-                "automatically, and may be another step's after the next change of the script: name it, as in "
-                "'my name' >> ..."
-            )
-
-
-def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: bool) -> None:
-    """ResumeError if the types of a step's state have changed, or if no step claims some of the state."""
-    current = {facts.name: facts for facts in step_facts(plan) if has_checkpointed_state(facts)}
-    unclaimed: list[str] = []
-    for saved in manifest.steps:
-        if not has_checkpointed_state(saved):
-            continue
-        step = current.get(saved.name)
-        if step is None:
-            unclaimed.append(f"{saved.name!r} ({_describe(saved)})")
-        elif not has_same_state(step, saved):
-            raise ResumeError(
-                f"the state of {saved.name!r} in {origin} is {_describe(saved)}, and the step is now "
-                f"{_describe(step)}: give the step another name to begin with no state there"
-            )
-    if unclaimed and not allow_dropped:
-        raise ResumeError(
-            f"{origin} holds state that no step claims: {', '.join(unclaimed)}. Steps are found by their labels; "
-            "--allow_dropped_state begins without it"
-        )
-
-
 def readers_of(topology: Topology, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
     """By source step and split, the index of the task that was reading it; only for steps whose parallelism has not
     changed."""
@@ -175,7 +126,7 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
             stages = dict.fromkeys(stage_of[name] for name in names if name in stage_of)
             count = topology.parallelism(task.stage)
             steps = topology.plan.stage_steps(task.stage)
-            waits = any(_lets_elements_wait(node) for step in steps for node in step.nodes)
+            waits = any(lets_elements_wait(node) for step in steps for node in step.nodes)
             found = [
                 StoredState(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
                 for stage in stages
@@ -191,11 +142,6 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
     return lists
 
 
-def _lets_elements_wait(node: Node) -> bool:
-    """Return whether the state of a node has elements that are not divided by key."""
-    return bool(side_inputs(node)) or isinstance(node, Feedback) or (isinstance(node, ParDo) and node.calls is not None)
-
-
 def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
     """The regions whose tasks had all ended before the first checkpoint."""
     stage_of = {step.name: step.stage for step in manifest.steps}
@@ -207,21 +153,6 @@ def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
         return all(stage is not None and stage not in stored for stage in before)
 
     return frozenset(number for number, stages in enumerate(plan.regions) if done(stages))
-
-
-def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
-    """Return whether task `new` of `news` restores anything that task `old` of `olds` stored.
-
-    >>> [old for old in range(4) if reads(0, 2, old, 4, groups=128)]
-    [0, 1]
-    """
-    if news == olds:
-        return new == old
-    if min(old, news - 1) == new or min(new, olds - 1) == old:
-        return True
-    new_from, new_to = _range(new, news, groups)
-    old_from, old_to = _range(old, olds, groups)
-    return max(new_from, old_from) < min(new_to, old_to)
 
 
 def restored_commits(plan: Plan, commits: Sequence[PendingCommit], origin: str) -> tuple[Commit, ...]:
@@ -247,34 +178,3 @@ def restored_commits(plan: Plan, commits: Sequence[PendingCommit], origin: str) 
         for commit in commits
         if commit.step in sinks
     )
-
-
-def _range(index: int, count: int, groups: int) -> tuple[int, int]:
-    """The key groups of a task, as a half-open range."""
-    return -(-index * groups // count), -(-(index + 1) * groups // count)
-
-
-def _describe(facts: StepFacts) -> str:
-    return f"{facts.role} {facts.kind}" + (f", {facts.state}" if facts.state else "")
-
-
-def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
-    """The splits that are not finished, in their order, each with the position at which reading resumes.
-
-    ValueError if `progress` reports a split twice, or one that does not belong to the source.
-    """
-    known = {split.id for split in splits}
-    finished: set[str] = set()
-    positions: dict[str, object] = {}
-    for part in progress:
-        for id in (*part.finished, *(id for id, _ in part.current)):
-            if id not in known:
-                raise ValueError(f"split {id!r} of {part.step!r} is reported twice or does not belong to this source")
-            known.discard(id)
-        finished.update(part.finished)
-        positions.update(part.current)
-    return [
-        replace(split, position=positions[split.id]) if split.id in positions else split
-        for split in splits
-        if split.id not in finished
-    ]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.sdk.errors import RunError
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from tidegate.runners.checkpoint.manifest import RetainedCheckpoint
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.model.settings import CheckpointSettings
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared
 from tidegate.sdk.time import SECOND
 
@@ -49,14 +50,6 @@ class PendingCheckpoint:
     def size(self) -> int:
         """Total bytes of its state files, including those of earlier checkpoints that it builds on."""
         return sum(ack.handle.size for ack in self.acks.values() if ack.handle is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class RetainedCheckpoint:
-    """A completed checkpoint that has not been deleted. `files`: its manifest and the files it needs."""
-
-    number: int
-    files: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

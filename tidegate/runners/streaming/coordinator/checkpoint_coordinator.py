@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.checkpoint.manifest_json import dumps
 from tidegate.runners.engine.sinks.staged_files import stored_files
 from tidegate.runners.streaming.checkpoint.commit_backpressure import CommitBackpressure
 from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
 from tidegate.runners.streaming.checkpoint.manifest_builder import build_manifest, commits_for
-from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker, PendingCheckpoint
 from tidegate.runners.streaming.coordinator.deployment import Deployment

@@ -11,23 +11,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tidegate.runners.checkpoint.matching import remaining_splits
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress
+from tidegate.runners.checkpoint.step_state import is_live, reads_splits
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sources.discovery import DISCOVERY_LIMIT
-from tidegate.runners.streaming.checkpoint.recovery import Resume, remaining_splits
+from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.coordinator.loop_rounds import LoopRounds
 from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
 from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner, SplitAssignment
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import is_live, reads_splits
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
     AssignSplits,
     Deploy,
     DiscoverSplits,
     DivideSplits,
-    EnumeratorState,
     ListSplits,
-    SplitProgress,
     SplitsDiscovered,
     SplitsDivided,
     ToWorker,

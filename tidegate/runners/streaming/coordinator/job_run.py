@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from tidegate.runners.checkpoint.step_state import is_live
 from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.coordinator.checkpoint_coordinator import CheckpointCoordinator
 from tidegate.runners.streaming.coordinator.deployment import Deployment
@@ -12,7 +13,6 @@ from tidegate.runners.streaming.coordinator.outbox import Outbox
 from tidegate.runners.streaming.coordinator.restart_strategy import RestartStrategy
 from tidegate.runners.streaming.coordinator.workers import EndedTasks, Workers
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import is_live
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, StartWorkers, StopJob
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
 from tidegate.sdk.metrics import MetricCells

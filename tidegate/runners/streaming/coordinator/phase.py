@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.coordinator.job_run import JobRun
 from tidegate.runners.streaming.coordinator.restart_strategy import Failure
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import (
     CancelJob,
     CoordinatorEvent,

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidegate.runners.checkpoint.manifest_json import dumps
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.iteration.decision import not_met
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
 from tidegate.runners.streaming.checkpoint.manifest_builder import commits_for
-from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest
 from tidegate.runners.streaming.coordinator.end_phases import Recording, end

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import RequestQuiescence
 

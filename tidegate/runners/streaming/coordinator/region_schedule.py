@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tidegate.runners.streaming.model.topology import TaskId, Topology
+from tidegate.runners.checkpoint.task_ids import TaskId
+from tidegate.runners.streaming.model.topology import Topology
 
 
 class RegionSchedule:

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tidegate.runners.streaming.checkpoint.recovery import remaining_splits
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, EnumeratorState, SplitProgress
+from tidegate.runners.checkpoint.matching import remaining_splits
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Progress
 from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, TaskEnded
 from tidegate.sdk.metrics import MetricCells

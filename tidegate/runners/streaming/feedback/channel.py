@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.iteration.backlog import Backlog
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, Item, LoopMark
 from tidegate.sdk.data.block import Block

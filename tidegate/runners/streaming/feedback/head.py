@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any, Final
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog, BacklogSnapshot, Entry, columns_of, least
 from tidegate.runners.engine.iteration.feedback import FED_BACK, FED_BACK_LATE, TOO_FAR, multiplies
@@ -13,7 +14,6 @@ from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import LoopReport, LoopTime
 from tidegate.sdk.data.block import Block

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.iteration.backlog import NOTHING, least
 from tidegate.runners.engine.iteration.feedback import made_earlier
 from tidegate.runners.engine.iteration.feedback_loop import FeedbackLoop
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.operator_graph import Graph
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import LoopMark
 from tidegate.sdk.data.block import Block

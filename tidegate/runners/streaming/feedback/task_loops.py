@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.operator_graph import Graph, state_name
 from tidegate.runners.engine.time.watermarks import CollectionStatus
@@ -14,7 +15,6 @@ from tidegate.runners.streaming.feedback.channel import FeedbackChannel
 from tidegate.runners.streaming.feedback.head import LoopHead
 from tidegate.runners.streaming.feedback.loop_part import LoopPart
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import BeginMark, LoopReport, LoopTime

@@ -1,39 +1,11 @@
-"""The topology of a job: the tasks of a plan, one for each stage and worker, and the channels between them.
-
->>> str(TaskId(stage=2, index=0))
-'2.0'
-"""
+"""The topology of a job: the tasks of a plan, one for each stage and worker, and the channels between them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.plan import Edge, Plan
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class TaskId:
-    """Task number `index` of a stage. It runs in the worker with the same number."""
-
-    stage: int
-    index: int
-
-    def __str__(self) -> str:
-        return f"{self.stage}.{self.index}"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return TaskId, (self.stage, self.index)  # shorter than the default: every message names tasks
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ChannelId:
-    """The channel from task `source` to task `target` (indexes) of an edge (its number in the plan)."""
-
-    edge: int
-    source: int
-    target: int
 
 
 class Topology:

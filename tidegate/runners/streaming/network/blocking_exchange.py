@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, write_failure

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Event, Item
 from tidegate.sdk.data.block import Block, joined
 

@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent, Delete, Fenced, Store, Unreachable
 from tidegate.runners.streaming.storage.background import Background, BackgroundWork, Steps, T
-from tidegate.runners.streaming.storage.factory import open_storage
 
 _Pending: TypeAlias = "tuple[BackgroundWork[Any], Callable[[Any], None]]"
 """An operation, and the callback for its result."""

@@ -6,8 +6,8 @@ import json
 import time
 from typing import Any
 
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.model.utc import rfc3339
 from tidegate.runners.streaming.protocol.client_messages import ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.model.exit_status import describe_exit
 from tidegate.runners.streaming.network.event_loop import EventLoop
@@ -26,7 +27,6 @@ from tidegate.runners.streaming.process.worker_process import MakeTasks, run_wor
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator, ToWorker
-from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled
 
 

@@ -20,12 +20,14 @@ from pathlib import Path
 from socket import socket
 from typing import Final, Protocol
 
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.streaming.model.fork_safety import allows_forks
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.network.event_loop import EventLoop
 from tidegate.runners.streaming.network.framing import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
@@ -37,8 +39,6 @@ from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.staging import AT_ONCE, StagedFiles, StagedFileStore
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore, UploadingFileStore
 from tidegate.runners.streaming.storage.background import Background, Work
-from tidegate.runners.streaming.storage.base import Storage
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import store_directory
 from tidegate.sdk.data.coders import install

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.engine.iteration.rounds import group_once
 from tidegate.runners.engine.life_cycle import OncePerLoop
@@ -15,7 +16,6 @@ from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution
 from tidegate.sdk.data.block import Block

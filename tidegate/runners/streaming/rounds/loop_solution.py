@@ -13,11 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.errors.attribution import user_error
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.plan import Loop, SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.rounds.solution_log import SolutionLog
 from tidegate.sdk.authoring.combine import CombineFn

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.plan import Loop, Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
 from tidegate.sdk.data.block import Block

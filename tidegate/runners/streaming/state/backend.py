@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+from tidegate.runners.checkpoint.state_files import Read, StateFile
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.rescale import KeyFilter
-from tidegate.runners.streaming.state.files import Read, StateFile
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 """The operators of a task that have not ended, by the name under which their state is stored."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tidegate.runners.checkpoint.state_files import StateFile
 from tidegate.runners.engine.operator import Operator, keeps_state
 from tidegate.runners.engine.state.keyed_state import Touched
 from tidegate.runners.streaming.state.backend import Capture
-from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.writers import Keys
 
 

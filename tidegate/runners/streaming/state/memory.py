@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 
+from tidegate.runners.checkpoint.state_files import Read, StateFile, frames, read_states, snapshots_of
 from tidegate.runners.engine.event_loop import suspended_loop
 from tidegate.runners.engine.operator import DeferredCopies, Operator
 from tidegate.runners.engine.rescale import KeyFilter, rescaled
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators
-from tidegate.runners.streaming.state.files import Read, StateFile, frames, read_states, snapshots_of
 from tidegate.runners.streaming.state.incremental import IncrementalCapture, IncrementalChain
 from tidegate.runners.streaming.state.uploads import StateFileStore
 from tidegate.runners.streaming.state.writers import (

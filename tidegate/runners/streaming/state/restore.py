@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tidegate.runners.checkpoint.parts import StoredState
+from tidegate.runners.checkpoint.state_files import StateFile, checked
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
+from tidegate.runners.checkpoint.task_state import TaskState, loads
 from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.exchange.stream_partitioner import elements_owned, owner
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
-from tidegate.runners.streaming.protocol.worker_messages import StoredState
-from tidegate.runners.streaming.state.files import StateFile, checked
-from tidegate.runners.streaming.state.task_state import TaskState, loads
-from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.metrics import MetricCells

@@ -17,11 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tidegate.runners.engine.operator import KeyedOperator, Operator
-from tidegate.runners.engine.rescale import KeyFilter, overlaid, rescaled, select_keys
-from tidegate.runners.engine.state.tiered import TieredOperator, known_keys
-from tidegate.runners.streaming.state.backend import Capture, Operators
-from tidegate.runners.streaming.state.files import (
+from tidegate.runners.checkpoint.state_files import (
     STORED,
     Read,
     StateFile,
@@ -31,6 +27,10 @@ from tidegate.runners.streaming.state.files import (
     opened,
     read_states,
 )
+from tidegate.runners.engine.operator import KeyedOperator, Operator
+from tidegate.runners.engine.rescale import KeyFilter, overlaid, rescaled, select_keys
+from tidegate.runners.engine.state.tiered import TieredOperator, known_keys
+from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.rocksdb_capture import (
     HardLinks,

@@ -10,15 +10,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from tidegate.runners.checkpoint.state_files import (
+    StateFile,
+    snapshots_of,
+)
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
 from tidegate.runners.engine.state.tiered import BATCH, RESIDENT, ResidentCapture, TieredOperator
 from tidegate.runners.streaming.state.backend import Capture
-from tidegate.runners.streaming.state.files import (
-    StateFile,
-    snapshots_of,
-)
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.rocksdb_store import OPERATOR_NUMBER, open_store, records
 from tidegate.runners.streaming.state.uploads import PendingFile

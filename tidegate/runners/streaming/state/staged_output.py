@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from tidegate.runners.checkpoint.state_files import StateFile
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sinks.staged_files import remove_local_files, stored_as
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
-from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.staging import StagedFiles, staged_name
 from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.sdk.connectors.sinks import StagedFile

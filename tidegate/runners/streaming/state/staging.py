@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol
 from zlib import crc32
 
-from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.checkpoint.state_files import StateFile
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StoredFile, measured
 from tidegate.runners.streaming.storage.background import Background, Steps
-from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.connectors.sinks import InLocalFile, InMemory, StagedFile
 
 STAGED: Final = "staged"

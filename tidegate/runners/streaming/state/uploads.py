@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, Protocol
 from zlib import crc32
 
-from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.checkpoint.state_files import StateFile
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.runners.streaming.storage.background import Background, Steps
-from tidegate.runners.streaming.storage.base import Storage
 
 
 class PendingFile(Protocol):

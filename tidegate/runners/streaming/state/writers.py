@@ -19,11 +19,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
-from tidegate.runners.engine.memory.spill_file import keep_removed_files
-from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.state.keyed_state import Touched, distinct
-from tidegate.runners.streaming.model.exit_status import describe_exit
-from tidegate.runners.streaming.state.files import (
+from tidegate.runners.checkpoint.state_files import (
     END_SIZE,
     PIECE,
     StateFile,
@@ -34,6 +30,10 @@ from tidegate.runners.streaming.state.files import (
     snapshots_of,
     write_to,
 )
+from tidegate.runners.engine.memory.spill_file import keep_removed_files
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.state.keyed_state import Touched, distinct
+from tidegate.runners.streaming.model.exit_status import describe_exit
 from tidegate.runners.streaming.state.uploads import PendingFile, StateFileStore
 from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.redefined_classes import dumps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier

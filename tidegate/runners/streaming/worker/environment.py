@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator
 from tidegate.runners.streaming.state.staging import StagedFiles
 from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.runners.streaming.storage.background import Work
-from tidegate.runners.streaming.storage.base import Storage
 
 if TYPE_CHECKING:
     from tidegate.runners.streaming.state.backend import Operators, StateBackend

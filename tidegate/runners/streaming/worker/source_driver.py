@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tidegate.runners.checkpoint.parts import SplitProgress
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.sources.source_reader import SourceReader
@@ -15,12 +16,7 @@ from tidegate.runners.engine.sources.test_stream import ScriptEvent, StreamScrip
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignSplits,
-    RequestQuiescence,
-    RequestSplit,
-    SplitProgress,
-)
+from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, RequestQuiescence, RequestSplit
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk import moved

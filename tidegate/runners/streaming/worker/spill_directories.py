@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.memory.spill_file import spilling
-from tidegate.runners.streaming.model.topology import TaskId
 
 _PREFIX: Final = "spill-"
 _STORE: Final = "state-"

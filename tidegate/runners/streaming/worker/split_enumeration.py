@@ -11,15 +11,14 @@ import pickle
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly
 from tidegate.runners.engine.sources.discovery import Look, SplitDiscovery, split_discovery
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
     DivideSplits,
-    EnumeratorState,
     ListSplits,
     SplitsDiscovered,
     SplitsDivided,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
@@ -20,7 +21,6 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.feedback.task_loops import TaskLoops
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus

@@ -10,15 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from tidegate.runners.checkpoint.state_files import UnpicklableState
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.streaming.feedback.task_loops import TaskLoops
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import copied
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Decline, QuiescencePassed
 from tidegate.runners.streaming.state.backend import Capture, StateBackend
-from tidegate.runners.streaming.state.files import UnpicklableState
 from tidegate.runners.streaming.state.writers import FailedCapture
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.source_driver import SourceDriver

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.iteration.decision import ROUNDS_KEPT
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting

@@ -10,10 +10,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.exchange.stream_partitioner import Partitioner, Target
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import (
     SubpartitionTarget,
     SubpartitionWriter,

@@ -11,21 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidegate.runners.checkpoint.parts import SplitProgress, StateHandle
+from tidegate.runners.checkpoint.state_files import StateFile, UnpicklableState
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
+from tidegate.runners.checkpoint.task_state import TaskState, dumps
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
-from tidegate.runners.streaming.protocol.worker_messages import (
-    Acknowledge,
-    AckStats,
-    SplitProgress,
-    StateHandle,
-)
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, AckStats
 from tidegate.runners.streaming.state.backend import Capture
-from tidegate.runners.streaming.state.files import StateFile, UnpicklableState
 from tidegate.runners.streaming.state.staged_output import StagedOutput
-from tidegate.runners.streaming.state.task_state import TaskState, dumps
 from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PicklingError

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.time import MIN_MICROS
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tidegate.runners.checkpoint.step_state import is_live
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import is_live
 from tidegate.sdk.time import MIN_MICROS
 
 

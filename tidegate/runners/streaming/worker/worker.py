@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from tidegate.runners.checkpoint.parts import StoredState
+from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
@@ -18,7 +20,6 @@ from tidegate.runners.streaming.checkpoint.committer import Committer
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
 from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.runners.streaming.protocol.worker_messages import (
@@ -41,7 +42,6 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     QuiescenceReached,
     SplitsListed,
     StopSources,
-    StoredState,
     TaskFailed,
     ToWorker,
     TriggerBarrier,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
-from tidegate.runners.streaming.storage.base import checked_name
+from tidegate.runners.checkpoint.storage.base import checked_name
 from tidegate.sdk.errors import OptionsError
 
 if TYPE_CHECKING:

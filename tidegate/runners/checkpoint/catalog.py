@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from zlib import crc32
 
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
-from tidegate.runners.streaming.checkpoint.manifest_json import loads
-from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.checkpoint.manifest_json import loads
+from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.sdk.errors import access_failure
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidegate.runners.streaming.storage.base import checked_name
+from tidegate.runners.checkpoint.storage.base import checked_name
 from tidegate.sdk.private_files import owner_only
 
 _PART: Final = ".part"

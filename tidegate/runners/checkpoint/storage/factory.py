@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tidegate.runners.streaming.storage.base import Storage
-from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.storage.object_store import FsspecStorage
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.storage.object_store import FsspecStorage
 from tidegate.sdk.errors import OptionsError
 
 

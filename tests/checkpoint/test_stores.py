@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tidegate.runners.checkpoint.storage.base import Storage
+from tidegate.runners.checkpoint.storage.factory import open_storage
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.storage.object_store import FsspecStorage
 from tidegate.runners.streaming.checkpoint.savepoint_copy import copy_savepoint
-from tidegate.runners.streaming.storage.base import Storage
-from tidegate.runners.streaming.storage.factory import open_storage
-from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.storage.object_store import FsspecStorage
 from tidegate.sdk.errors import OptionsError, RunError
 
 
@@ -217,9 +217,9 @@ def test_an_unknown_store_is_refused() -> None:
 
 
 def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Path) -> None:
-    from tests.streaming.checkpoint.test_manifest import store_checkpoint
-    from tidegate.runners.streaming.checkpoint.catalog import latest
-    from tidegate.runners.streaming.checkpoint.manifest_json import dumps
+    from tests.checkpoint.test_manifest import store_checkpoint
+    from tidegate.runners.checkpoint.catalog import latest
+    from tidegate.runners.checkpoint.manifest_json import dumps
 
     source, target = LocalStorage(tmp_path / "source"), LocalStorage(tmp_path / "target")
     made = store_checkpoint(source, 4)

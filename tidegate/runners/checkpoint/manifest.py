@@ -11,16 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.step_state import StepFacts
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sinks.staged_files import stored_files
-from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
-from tidegate.runners.streaming.model.step_state import StepFacts
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
-    EnumeratorState,
-    SplitProgress,
-    StateHandle,
-)
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
@@ -55,6 +49,14 @@ class PendingCommit:
     committables: tuple[Committable, ...]
     task: int | None = None
     sink: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedCheckpoint:
+    """A completed checkpoint that has not been deleted. `files`: its manifest and the files it needs."""
+
+    number: int
+    files: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from tests.support.object_store import s3_bucket
 from tests.support.streaming.child_processes import child_pids
 from tests.support.streaming.counting_job import ReportLog, elements_out, follow_until, start_job, windowed_counts
 from tests.support.streaming.staging_pipeline import StagingRun
+from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
-from tidegate.runners.streaming.storage.factory import open_storage
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,13 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 from zlib import crc32
 
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.checkpoint.metrics_codec import metrics_in, metrics_out
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.step_state import StepFacts
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sinks.staged_files import InStorage, stored_files
 from tidegate.runners.engine.sources.enumerator_state import PackedState
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
-from tidegate.runners.streaming.model.step_state import StepFacts
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
-    EnumeratorState,
-    SplitProgress,
-    StateHandle,
-)
 from tidegate.sdk.connectors.sinks import Committable, StagedFile
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells

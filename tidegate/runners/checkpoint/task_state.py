@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
-from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells

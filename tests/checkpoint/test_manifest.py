@@ -13,20 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.runners.checkpoint.catalog import latest
+from tidegate.runners.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.checkpoint.manifest_json import dumps, loads
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, SplitProgress, StateHandle
+from tidegate.runners.checkpoint.step_state import StepFacts
+from tidegate.runners.checkpoint.storage.local import LocalStorage
+from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.sources.enumerator_state import packed, unpacked
-from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.job_record import JobRecord, read_record
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
-from tidegate.runners.streaming.model.step_state import StepFacts
-from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
-    EnumeratorState,
-    SplitProgress,
-    StateHandle,
-)
-from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
 

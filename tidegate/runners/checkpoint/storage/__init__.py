@@ -1,0 +1,1 @@
+"""Checkpoint storage: local directories and object stores."""
