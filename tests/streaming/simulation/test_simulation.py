@@ -22,6 +22,7 @@ from tests.streaming.simulation.pipeline import InvariantViolation
 from tests.streaming.simulation.running import simulate
 from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.checkpoint.parts import SplitProgress
+from tidegate.runners.checkpoint.restoring import TaskRestore
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
@@ -32,7 +33,6 @@ from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.incremental import IncrementalChain
-from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.state.staged_output import StagedOutput
 from tidegate.runners.streaming.state.uploads import StoredFile
 from tidegate.runners.streaming.worker import task_checkpointer, worker
@@ -126,13 +126,13 @@ def _without_timers(state: Any) -> Any:
 
 def lose_elements_in_flight(patch: pytest.MonkeyPatch) -> None:
     """Blocks that an unaligned barrier has overtaken are not restored."""
-    restored = vars(worker)["restored_state"]
+    restored = vars(worker)["task_restore"]
 
     def without_elements_in_flight(*args: Any) -> TaskRestore:
         restoring: TaskRestore = restored(*args)
         return replace(restoring, state=replace(restoring.state, outgoing={}, incoming={}))
 
-    patch.setattr(worker, "restored_state", without_elements_in_flight)
+    patch.setattr(worker, "task_restore", without_elements_in_flight)
 
 
 def share_accumulators(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tidegate.runners.checkpoint.manifest import Manifest
+from tidegate.runners.checkpoint.manifest import Manifest, PendingCommit
 from tidegate.runners.checkpoint.parts import AssignedSplit, SplitProgress
 from tidegate.runners.checkpoint.step_state import (
     StepFacts,
@@ -20,7 +20,7 @@ from tidegate.runners.checkpoint.step_state import (
 )
 from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable.model import Feedback, Node, ParDo, side_inputs
+from tidegate.sdk.portable.model import Feedback, Node, ParDo, Write, side_inputs
 
 
 class ResumeError(BuildError):
@@ -38,11 +38,11 @@ def check_names(plan: Plan) -> None:
             )
 
 
-def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: bool) -> None:
+def check_steps(plan: Plan, steps: Iterable[StepFacts], origin: str, *, allow_dropped: bool) -> None:
     """ResumeError if the types of a step's state have changed, or if no step claims some of the state."""
     current = {facts.name: facts for facts in step_facts(plan) if has_checkpointed_state(facts)}
     unclaimed: list[str] = []
-    for saved in manifest.steps:
+    for saved in steps:
         if not has_checkpointed_state(saved):
             continue
         step = current.get(saved.name)
@@ -58,6 +58,25 @@ def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: b
             f"{origin} holds state that no step claims: {', '.join(unclaimed)}. Steps are found by their labels; "
             "--allow_dropped_state begins without it"
         )
+
+
+def check_commits(plan: Plan, commits: Sequence[PendingCommit], origin: str) -> None:
+    """ResumeError if output may not be committed yet, and its step is gone or has another sink by now, such as one that
+    writes to another folder, and therefore would not find the output."""
+    names = {step.label: step.tail.name for step in plan.steps if isinstance(step.tail, Write)}
+    lost = [commit.step for commit in commits if commit.step not in names and commit.committables]
+    if lost:
+        raise ResumeError(
+            f"{origin} holds output of {', '.join(map(repr, dict.fromkeys(lost)))} that may not be committed yet, and "
+            "the pipeline has no such step: run it once with that step"
+        )
+    for commit in commits:
+        if commit.committables and commit.sink not in ("", names[commit.step]):
+            raise ResumeError(
+                f"{origin} holds output of {commit.step!r} that may not be committed yet. It was written for the sink "
+                f"'{commit.sink}', and the step has the sink '{names[commit.step]}' now, which does not find it. "
+                "Nothing is lost: resume the job with the former sink, stop it, and resume it with the new one then"
+            )
 
 
 def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
@@ -80,6 +99,19 @@ def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitPr
         for split in splits
         if split.id not in finished
     ]
+
+
+def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
+    """The regions whose tasks had all ended before the first checkpoint."""
+    stage_of = {step.name: step.stage for step in manifest.steps}
+    stored = {part.task.stage for part in manifest.tasks if part.handle is not None or not part.ended}
+    facts = step_facts(plan)
+
+    def done(stages: tuple[int, ...]) -> bool:
+        before = [stage_of.get(step.name) for step in facts if step.stage in stages]
+        return all(stage is not None and stage not in stored for stage in before)
+
+    return frozenset(number for number, stages in enumerate(plan.regions) if done(stages))
 
 
 def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any, Final
 
-from tidegate.runners.checkpoint.state_files import Read, StateFile, frames, read_states, snapshots_of
+from tidegate.runners.checkpoint.restoring import operator_states
+from tidegate.runners.checkpoint.state_files import Read, StateFile, frames, snapshots_of
 from tidegate.runners.engine.event_loop import suspended_loop
 from tidegate.runners.engine.operator import DeferredCopies, Operator
-from tidegate.runners.engine.rescale import KeyFilter, rescaled
+from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.incremental import IncrementalCapture, IncrementalChain
@@ -56,12 +57,9 @@ class MemoryBackend:
         self.wrap_keyed = None
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
-        states = [read_states(files, read) for files in parts]
-        for name, operator in self._operators().items():
-            found = [state[name] for state in states if name in state]
-            snapshot = rescaled(found, keeps) if keeps is not None else next(iter(found), None)
-            if snapshot is not None:
-                operator.restore(snapshot)
+        operators = self._operators()
+        for name, snapshot in operator_states(parts, read, keeps, operators).items():
+            operators[name].restore(snapshot)
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()

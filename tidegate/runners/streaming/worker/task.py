@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
+from tidegate.runners.checkpoint.restoring import TaskRestore
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
@@ -26,7 +27,6 @@ from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, Loop
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
 from tidegate.runners.streaming.rounds.loop_share import LoopShare
 from tidegate.runners.streaming.state.backend import StateBackend
-from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.source_driver import SourceDriver

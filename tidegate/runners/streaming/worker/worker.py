@@ -47,7 +47,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     TriggerBarrier,
 )
 from tidegate.runners.streaming.rounds.worker_loop import WorkerLoop
-from tidegate.runners.streaming.state.restore import restored_state
+from tidegate.runners.streaming.state.restore import task_restore
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
 from tidegate.runners.streaming.worker.split_enumeration import (
@@ -266,7 +266,7 @@ class Worker:
 
     def _open(self, task: Task, restore: Sequence[StoredState]) -> None:
         parts = [part for part in restore if part.task.stage == task.id.stage]
-        task.open(restored_state(parts, task.id, self.job, self.services.storage) if parts else None)
+        task.open(task_restore(parts, task.id, self.job, self.services.storage) if parts else None)
 
     def _list_splits(self, message: ListSplits) -> None:
         """List splits at once; those of a source that may have an enumerator in the background."""
