@@ -26,7 +26,9 @@ def test_a_run_on_the_direct_runner_neither_drains_nor_takes_savepoints() -> Non
             result.stop(drain=True)
         with pytest.raises(tg.UnsupportedError, match="the direct runner don't take savepoints"):
             result.stop(savepoint="somewhere")
-        with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner have savepoints"):
+        with pytest.raises(
+            tg.UnsupportedError, match="only streams on the streaming and spark runners have savepoints"
+        ):
             result.savepoint("somewhere")
         assert result.state is tg.PipelineState.RUNNING
     finally:
@@ -36,7 +38,9 @@ def test_a_run_on_the_direct_runner_neither_drains_nor_takes_savepoints() -> Non
 def test_a_finished_run_cannot_be_stopped() -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(abs)
-    with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner can be stopped cleanly"):
+    with pytest.raises(
+        tg.UnsupportedError, match="only streams on the streaming and spark runners can be stopped cleanly"
+    ):
         p.run().stop()
 
 

@@ -80,13 +80,13 @@ class PipelineResult(ABC):
         fire. `savepoint` is a folder or URL to which the last state is also written. UnsupportedError on runners whose
         runs can't be stopped."""
         raise UnsupportedError(
-            "only runs on the streaming runner can be stopped cleanly: use --runner streaming, or cancel()"
+            "only streams on the streaming and spark runners can be stopped cleanly: use one of these, or cancel()"
         )
 
     def savepoint(self, directory: str) -> None:
         """Take a savepoint in a folder or URL, wait until it is complete, and keep running. RunError if it could not be
         taken; UnsupportedError on runners without savepoints."""
-        raise UnsupportedError("only runs on the streaming runner have savepoints: use --runner streaming")
+        raise UnsupportedError("only streams on the streaming and spark runners have savepoints: use one of these")
 
     @abstractmethod
     def metrics(self) -> MetricResults:

@@ -10,7 +10,9 @@ import pytest
 
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers, keyed
+from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.runners.spark.runner import SparkRunner
+from tidegate.runners.spark.streaming.driver.start import start
 from tidegate.sdk.errors import UnsupportedError
 
 
@@ -35,6 +37,39 @@ def test_spark_tables_in_a_stream_are_refused() -> None:
     _ = (table, pipeline | tg.Read(LiveNumbers(9))) | tg.Flatten() | tg.Map(print)
     with pytest.raises(UnsupportedError, match=r"(?s)DataFrames and RDDs in unbounded pipelines.*in step 'table'"):
         pipeline.run()
+
+
+def test_a_loop_that_feeds_back_is_refused() -> None:
+    pipeline = tg.Pipeline(SparkRunner())
+    numbers = pipeline | "read" >> tg.Read(LiveNumbers(9))
+    _ = numbers | "loop" >> tg.Feedback(lambda x: tg.Round(x, out=x)) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match=r"(?s)the spark runner does not run tg.Feedback: .*in step 'loop"):
+        pipeline.run()
+
+
+def test_a_session_of_spark_connect_is_refused() -> None:
+    pipeline = tg.Pipeline(options=["--runner", "spark"])
+    _ = pipeline | tg.Read(LiveNumbers(9)) | tg.Map(print)
+    runner = SparkRunner()
+    options: Any = pipeline.options.view_as(SparkOptions)
+    remote: Any = object()
+    with pytest.raises(UnsupportedError, match="does not run unbounded pipelines through Spark Connect"):
+        start(remote, runner.plan(pipeline.sealed(), pipeline.options), options, (), local=True)
+
+
+def test_a_look_at_a_stream_leaves_its_checkpoint_alone() -> None:
+    flags = [
+        "--runner",
+        "spark",
+        "--spark_checkpoint_dir",
+        "state",
+        "--from_savepoint",
+        "saved",
+        "--spark_partitions",
+        "3",
+    ]
+    options: Any = SparkRunner().apart(tg.Pipeline(options=flags).options)
+    assert (options.spark_checkpoint_dir, options.from_savepoint, options.spark_partitions) == (None, None, 3)
 
 
 def test_explain_shows_the_levels_of_a_stream(tmp_path: Path) -> None:

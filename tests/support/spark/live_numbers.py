@@ -22,12 +22,13 @@ class NumbersReader(Reader[int]):
 
     def read(self, limit: int) -> Batch:
         source = self._source
-        stop = min(source.count, self._next + limit * source.divided)
+        stop = min(source.count, source.opened, self._next + limit * source.divided)
         numbers = list(range(self._next, stop, source.divided))
         self._next += len(numbers) * source.divided
         end = self._next >= source.count
         watermark = None if end else self._next * SECOND
-        return Batch(Block(numbers, [n * SECOND for n in numbers]), watermark=watermark, end=end)
+        wait = 0.0 if numbers else 0.05
+        return Batch(Block(numbers, [n * SECOND for n in numbers]), watermark=watermark, end=end, wait=wait)
 
     def position(self) -> int:
         return self._next
@@ -35,10 +36,16 @@ class NumbersReader(Reader[int]):
 
 @dataclass(frozen=True)
 class LiveNumbers(Source[int]):
-    """The numbers below `count`, in `divided` splits."""
+    """The numbers below `count`, in `divided` splits. `gate`: a file with the number to which they are there now."""
 
     count: int
     divided: int = 2
+    gate: str = ""
+
+    @property
+    def opened(self) -> int:
+        """The number before which the numbers are there now."""
+        return int(Path(self.gate).read_text()) if self.gate else self.count
 
     @property
     def bounded(self) -> bool:
@@ -80,10 +87,10 @@ class Track(tg.DoFn):
         yield f"{key} is quiet after {count.read()}"
 
 
-def build(pipeline: tg.Pipeline, folder: str, count: int) -> None:
+def build(pipeline: tg.Pipeline, folder: str, count: int, gate: str = "") -> None:
     """Windows with sums, and a stateful step with timers; written to files of text."""
-    pairs = pipeline | tg.Read(LiveNumbers(count)) | tg.Map(keyed)
-    sums = pairs | tg.WindowInto(tg.FixedWindows(20)) | tg.CombinePerKey(sum)
+    pairs = pipeline | "read" >> tg.Read(LiveNumbers(count, gate=gate)) | tg.Map(keyed)
+    sums = pairs | tg.WindowInto(tg.FixedWindows(20)) | "sum" >> tg.CombinePerKey(sum)
     _ = sums | "sum line" >> tg.Map(repr) | "sums" >> tg.io.WriteToText(f"{folder}/sums")
     _ = pairs | "track" >> tg.ParDo(Track()) | "tracked" >> tg.io.WriteToText(f"{folder}/tracked")
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState
 from tidegate.runners.engine.factory import load_operators
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
@@ -22,10 +24,11 @@ from tidegate.runners.engine.sources.test_stream import ScriptEvent, StreamScrip
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark.streaming.driver.start import listed_splits
+from tidegate.runners.spark.streaming.driver.start import from_savepoint, listed_splits
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.levels import assign_levels
 from tidegate.runners.spark.streaming.rows import OutgoingRows, Row, messages
+from tidegate.runners.spark.streaming.savepoint.storing import new_target, store_savepoint
 from tidegate.runners.spark.streaming.sources import NewSplits, make_sources
 from tidegate.runners.spark.streaming.state_log import Head, Piece
 from tidegate.runners.spark.streaming.task import StreamTask
@@ -98,6 +101,12 @@ class ScriptedSources:
     def resume(self, progress: Any) -> None:
         self._others.resume(progress)
 
+    def splits(self) -> Mapping[int, tuple[tuple[AssignedSplit, ...], int]]:
+        return self._others.splits()
+
+    def enumerators(self) -> Mapping[int, EnumeratorState]:
+        return self._others.enumerators()
+
     def close(self) -> None:
         self._others.close()
 
@@ -118,6 +127,8 @@ class Batches:
             for index in range(job.tasks)
         }
         self._stores = {task: MemoryStore() for task in self._tasks}
+        self._reports: list[TaskReport] = []
+        """Those of the last batch."""
         self._sinks = {step.id: step for step in job.plan.steps if step.is_sink}
         nodes = [step.head for step in job.plan.steps if isinstance(step.head, portable.TestStream)]
         self.script = StreamScript(nodes[0]) if nodes else None
@@ -149,6 +160,14 @@ class Batches:
         """Let the sources end in the next batch, as a new query does."""
         self.job = replace(self.job, drains=True, query="draining")
 
+    def savepoint(self, directory: Path) -> None:
+        """Run a batch in which all tasks write their state to a savepoint."""
+        job = self.job
+        self.job = replace(job, savepoint=new_target(str(directory)), query="saving")
+        self.batch()
+        store_savepoint(self.job, self._reports, self.metrics)
+        self.job = replace(job, query="after saving")
+
     def batch(self) -> bool:
         """Run one batch, and commit its output. Returns whether every task has ended."""
         if self.script is not None and self.epoch and not self.script.ended:
@@ -166,6 +185,7 @@ class Batches:
         assert sum(report.sent for report in reports) == sum(report.received for report in reports)
         assert len(reports) == len(self._tasks)
         self.due = min((report.due for report in reports if report.due is not None), default=None)
+        self._reports = reports
         prepared: dict[int, list[Committable]] = {}
         for report in reports:
             self.metrics.merge(report.metrics)
@@ -206,22 +226,29 @@ class MicroBatches(Runner):
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         return plan(pipeline, Traits(parallel=True, streaming=options.mode == "streaming"))
 
-    def batches(self, pipeline: portable.Pipeline, options: RunOptions) -> Batches:
-        """The job of a sealed pipeline, of which no batch has run."""
+    def batches(
+        self, pipeline: portable.Pipeline, options: RunOptions, savepoint: Path | None = None, run: str = "run"
+    ) -> Batches:
+        """The job of a sealed pipeline, of which no batch has run. `savepoint`: it begins with that state."""
         load_operators()
         planned = self.plan(seal(pipeline, values=True), options)
         job = StreamJob(
             planned,
             assign_levels(planned),
             self.tasks,
-            "run",
+            run,
             listed_splits(planned, self.tasks),
             batch_elements=self.elements,
             runtime_types=options.type_check == "runtime",
             max_end_timers=options.max_end_timers,
             inline=options.inline,
         )
-        return Batches(job, self.restores, self.seed)
+        counted = MetricCells()
+        if savepoint is not None:
+            job, counted = from_savepoint(job, str(savepoint), allow_dropped=False)
+        batches = Batches(job, self.restores, self.seed)
+        batches.metrics.merge(counted)
+        return batches
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         batches = self.batches(pipeline, options)

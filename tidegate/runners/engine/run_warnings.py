@@ -42,7 +42,7 @@ def announce_lossy_sources(pipeline: portable.Pipeline) -> None:
     """Warn of each source that can't be read a second time, as a run starts."""
     for node in pipeline.nodes:
         if isinstance(node, portable.Read) and not node.replayable:
-            _warn(f"{node.label!r} {node.delivery_note}")
+            warn(f"{node.label!r} {node.delivery_note}")
 
 
 def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
@@ -54,7 +54,7 @@ def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.P
         *not_converged(metrics),
     ]
     for text in texts:
-        _warn(text)
+        warn(text)
 
 
 def endless_timers(metrics: MetricCells, max_end_timers: int) -> Iterator[str]:
@@ -130,7 +130,7 @@ def not_converged(metrics: MetricCells) -> Iterator[str]:
             )
 
 
-def _warn(text: str) -> None:
+def warn(text: str) -> None:
     logging = sys.modules.get("logging")
     if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
         logger.warning("%s", text)

@@ -6,12 +6,13 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
+from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings, warn
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan, validate
 from tidegate.runners.spark.streaming.driver.limits import is_stream, refuse_frames, refuse_unsupported
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.options.defaults import DefaultOptions
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import located, seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
@@ -39,6 +40,14 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.driver.session import missing
 
         return missing()
+
+    def apart(self, options: RunOptions) -> RunOptions:
+        if isinstance(options, DefaultOptions):
+            return options
+        spark = options.view_as(self.options_model())
+        flags = ("spark_checkpoint_dir", "spark_savepoint_dir", "from_savepoint", "allow_dropped_state")
+        fields = type(spark).model_fields
+        return spark.model_copy(update={name: fields[name].default for name in flags})
 
     def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
         self.plan(pipeline, options)
@@ -111,6 +120,9 @@ class SparkRunner(Runner):
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         spark_options: SparkOptions = options.view_as(self.options_model())
+        for flag in ("from_savepoint", "spark_savepoint_dir", "spark_checkpoint_dir"):
+            if getattr(spark_options, flag) is not None:
+                warn(f"--{flag} is not used: bounded data is read anew by each run")
         metrics = MetricCells()
         run_id = os.urandom(6).hex()
         staging = _staging(spark_options)

@@ -49,7 +49,8 @@ class _AssignedSplit:
 class SourceProgress:
     """How far a source has been read: its status, the open splits, those that are not open yet, whose turn it is, the
     greatest watermark of a split that has ended, and whether any elements have been read. `more`: further splits may be
-    assigned; `backlog`: some of these may hold back the watermark already; `is_new`: a poll is due at once."""
+    assigned; `backlog`: some of these may hold back the watermark already; `is_new`: a poll is due at once;
+    `finished`: how many splits have been read to their end."""
 
     status: CollectionStatus
     open_splits: tuple[tuple[Split, bool, ReaderProgress], ...]
@@ -60,6 +61,7 @@ class SourceProgress:
     more: bool
     backlog: bool
     is_new: bool = True
+    finished: int = 0
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)
@@ -100,7 +102,8 @@ class SourceReader:
     ) -> None:
         self.status = CollectionStatus()
         self.finished: list[str] = []
-        """The ids of the splits that have been read to their end."""
+        """The ids of the splits that have been read to their end, as far as they are not forgotten."""
+        self._forgotten = 0
         self._step = step
         self._clock = clock
         self._timely = timely
@@ -229,6 +232,7 @@ class SourceReader:
             self._more,
             self._backlog,
             self._is_new,
+            self._forgotten + len(self.finished),
         )
 
     def continue_from(self, progress: SourceProgress) -> None:
@@ -236,6 +240,7 @@ class SourceReader:
         self._more, self._backlog, self._is_new = progress.more, progress.backlog, progress.is_new
         self.status, self._turn = progress.status, progress.turn
         self._ended_watermark, self._has_read = progress.ended_watermark, progress.has_read
+        self._forgotten = progress.finished
         for split, late, reader_progress in progress.open_splits:
             entry = self._open(_AssignedSplit(split, reader_progress.position, late))
             entry.reader.continue_from(reader_progress)
@@ -247,6 +252,11 @@ class SourceReader:
     def forget_finished(self, count: int) -> None:
         """Forget the first finished splits: a completed checkpoint records that they are finished."""
         del self.finished[:count]
+        self._forgotten += count
+
+    def add_finished(self, count: int) -> None:
+        """Count splits that were read to their end before this reader began, and are not assigned to it."""
+        self._forgotten += count
 
     def close(self) -> None:
         """Release the readers of the open splits."""

@@ -43,4 +43,16 @@ class SparkOptions(RunnerOptions):
     spark_batch_elements: int = Field(
         1_000_000, ge=1, description="how many elements a task of an unbounded pipeline reads from a source in a batch"
     )
+    spark_savepoint_dir: str | None = Field(
+        None,
+        description="folder or URL to which an unbounded pipeline writes a savepoint when it stops before its input "
+        "has ended, as after Ctrl-C and --run_for",
+    )
+    from_savepoint: str | None = Field(
+        None, description="begin an unbounded pipeline with the state of this savepoint or checkpoint"
+    )
+    allow_dropped_state: bool = Field(False, description="begin even if no step claims some of that state")
+    max_parallelism: int = Field(
+        128, ge=1, le=32768, description="key groups, the most tasks that a stream's state can ever be divided among"
+    )
     worker_python: str | None = Field(None, description="the workers' interpreter (local masters: this one)")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, StateHandle, StoredState
 from tidegate.runners.plan import Plan
 from tidegate.runners.spark.streaming.levels import Levels
 from tidegate.sdk.connectors.sinks import Committable
@@ -15,7 +16,50 @@ from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.secrets.registry import SecretValue
 
 MAX_PARALLELISM = 128
-"""The number of key groups, which are divided among the tasks."""
+"""The number of key groups of a new job, unless the author gives another."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStart:
+    """Where a source goes on: the splits that are not finished, each with its position, how many are finished, and how
+    far the splits are discovered (None: all were listed)."""
+
+    splits: tuple[AssignedSplit, ...]
+    finished: int
+    enumerator: EnumeratorState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """The savepoint at `url` that the first batch starts from.
+
+    `parts`: the stored states that a task reads for its steps of a stage, by level, stage and index of the task.
+    `sources`: by step; one that is missing is new. `ended`: the stages whose input had ended, without stored state.
+    """
+
+    url: str
+    parts: Mapping[tuple[int, int, int], tuple[StoredState, ...]]
+    sources: Mapping[int, SourceStart]
+    ended: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SavepointTarget:
+    """Where the tasks of a query write all their state, instead of running: a folder within the storage at `url`."""
+
+    url: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class SavedTask:
+    """What a task has written to a savepoint: its files, by stage, and which stages had ended; and the splits that it
+    was reading, with how many it had finished, or how far it has discovered splits, by step."""
+
+    handles: Mapping[int, StateHandle]
+    ended: frozenset[int]
+    splits: Mapping[int, tuple[tuple[AssignedSplit, ...], int]]
+    enumerators: Mapping[int, EnumeratorState]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +71,8 @@ class StreamJob:
     how many elements a task reads from a source in a batch, at most. `memory_budget` (bytes) is per task; None: an
     equal part of the worker's memory. `secrets` has the values that the author's code refers to by name. `keys`: the
     Spark key of each task. `query`: the name of one start of the Spark query. `drains`: sources end
-    here, and all windows fire.
+    here, and all windows fire. `max_parallelism`: the number of key groups, which are divided among the tasks.
+    `restored`: what a new job starts from, if anything. `savepoint`: tasks write their state there, and do no more.
     """
 
     plan: Plan
@@ -45,13 +90,17 @@ class StreamJob:
     keys: tuple[int, ...] = ()
     query: str = ""
     drains: bool = False
+    max_parallelism: int = MAX_PARALLELISM
+    restored: Restored | None = None
+    savepoint: SavepointTarget | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """What a task reports to the driver at the end of a batch: whether it has no more to do, the prepared output of
     each sink (by its step's number), its metrics since the last batch, the checksums of the rows that it has sent and
-    received, and when (µs) it has something to do again though it receives nothing; None: never."""
+    received, when (µs) it has something to do again though it receives nothing (None: never), and what it has written
+    to a savepoint."""
 
     level: int
     index: int
@@ -61,3 +110,4 @@ class TaskReport:
     sent: int
     received: int
     due: int | None
+    saved: SavedTask | None = None

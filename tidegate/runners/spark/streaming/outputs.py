@@ -14,7 +14,7 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.exchange.block_codec import block_columns
 from tidegate.runners.exchange.stream_partitioner import Partitioner, PartitionerProgress
 from tidegate.runners.plan import Step
-from tidegate.runners.spark.streaming.job import MAX_PARALLELISM, StreamJob
+from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.rows import BLOCKS, STATUS, OutgoingRows, producer
 from tidegate.sdk.connectors.sinks import Committable, StagedFile
 from tidegate.sdk.data.block import Block
@@ -83,7 +83,7 @@ class TaskOutputs:
                     for target in levels.targets_of(plan, edge, index, job.tasks)
                 ]
                 self._targets += targets
-                self._partitioners[number] = Partitioner(plan, edge, index, targets, MAX_PARALLELISM)
+                self._partitioners[number] = Partitioner(plan, edge, index, targets, job.max_parallelism)
             elif edge.target in self.sinks:
                 self._inside.setdefault(edge.collection, []).append(edge.target)
 

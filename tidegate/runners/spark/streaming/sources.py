@@ -5,8 +5,9 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState
 from tidegate.runners.engine.errors.attribution import close_all, located
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
@@ -16,7 +17,7 @@ from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Step
-from tidegate.runners.spark.streaming.job import StreamJob
+from tidegate.runners.spark.streaming.job import SourceStart, StreamJob
 from tidegate.runners.spark.streaming.rows import SPLITS, OutgoingRows
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import BLOCK_SIZE
@@ -55,6 +56,12 @@ class Sources(Protocol):
 
     def progress(self) -> Any: ...
     def resume(self, progress: Any) -> None: ...
+    def splits(self) -> Mapping[int, tuple[tuple[AssignedSplit, ...], int]]:
+        """By step, for a savepoint: the splits that are not finished, with their positions, and how many are."""
+
+    def enumerators(self) -> Mapping[int, EnumeratorState]:
+        """By step, for a savepoint: how far splits have been discovered here."""
+
     def close(self) -> None: ...
 
 
@@ -79,14 +86,29 @@ class SplitSources:
         self._watermarked: set[int] = set()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Begin to read, from a savepoint if there is one."""
         for id, step in self._steps.items():
             tasks = self._job.levels.tasks(step, self._job.tasks)
+            if (start := start_of(self._job, step)) is not None:
+                self._go_on(id, start, tasks)
+                continue
             if id not in self._job.splits:
                 self._readers[id].assign((), more=True, backlog=True)
                 continue
             splits = [(moved.loads(split), None) for split in self._job.splits[id][self._index :: tasks]]
             self._readers[id].assign(splits, more=False)
+
+    def _go_on(self, id: int, start: SourceStart, tasks: int) -> None:
+        reader, splits = self._readers[id], start.splits[self._index :: tasks]
+        discovery = start.enumerator or _ALL_LISTED
+        reader.assign(
+            [(moved.loads(split.payload), split.position) for split in splits],
+            more=not discovery.ended,
+            backlog=discovery.backlog,
+            late=frozenset(split.id for split in splits if split.late),
+        )
+        if self._index == 0:
+            reader.add_finished(start.finished)
 
     def assign(self, step: int, splits: NewSplits) -> None:
         loaded = [(moved.loads(data), late) for data, late in splits.splits]
@@ -120,10 +142,25 @@ class SplitSources:
             if reader.is_watermarked and id not in self._watermarked:
                 self._watermarked.add(id)
                 context.count(step.label, WATERMARKED)
+            reader.forget_finished(len(reader.finished))
             graph.update(step.outputs[0], reader.status)
 
     def progress(self) -> Mapping[int, SourceProgress]:
         return {id: reader.progress() for id, reader in self._readers.items()}
+
+    def splits(self) -> Mapping[int, tuple[tuple[AssignedSplit, ...], int]]:
+        found = {}
+        for id, progress in self.progress().items():
+            splits = [(split, late, each.position) for split, late, each in progress.open_splits]
+            assigned = (
+                AssignedSplit(split.id, pickle.dumps(split, 5), split.size, position, split.bounded, late)
+                for split, late, position in (*splits, *progress.unopened)
+            )
+            found[id] = tuple(assigned), progress.finished
+        return found
+
+    def enumerators(self) -> Mapping[int, EnumeratorState]:
+        return {}
 
     def resume(self, progress: Mapping[int, SourceProgress]) -> None:
         for id, each in progress.items():
@@ -158,7 +195,12 @@ class Discovery:
         self._discoveries: dict[int, SplitDiscovery] = {}
 
     def start(self) -> None:
-        """The first batch looks."""
+        """The first batch looks, from where a savepoint left off if there is one."""
+        for id in self._known:
+            start = start_of(self._job, self._job.plan.steps[id])
+            if start is not None:
+                enumerator, count = start.enumerator or _ALL_LISTED, start.finished + len(start.splits)
+                self._known[id] = _Known(enumerator.state, enumerator.backlog, enumerator.ended, count)
 
     def assign(self, step: int, splits: NewSplits) -> None:
         raise AssertionError("new splits go to the tasks that read")
@@ -192,6 +234,12 @@ class Discovery:
     def resume(self, progress: Mapping[int, _Known]) -> None:
         self._known = dict(progress)
 
+    def splits(self) -> Mapping[int, tuple[tuple[AssignedSplit, ...], int]]:
+        return {}
+
+    def enumerators(self) -> Mapping[int, EnumeratorState]:
+        return {id: EnumeratorState(each.state, each.backlog, each.ended) for id, each in self._known.items()}
+
     def close(self) -> None:
         close_all(discovery.close for discovery in self._discoveries.values())
 
@@ -213,6 +261,11 @@ class Discovery:
             rows.send(index, SPLITS, id, dumps(NewSplits(splits, not look.end, backlog)))
 
 
+def start_of(job: StreamJob, step: Step) -> SourceStart | None:
+    """Where a source goes on if the job starts from a savepoint that knows it."""
+    return None if job.restored is None else job.restored.sources.get(step.id)
+
+
 def make_sources(job: StreamJob, level: int, index: int, steps: list[Step], clock: Clock) -> Sources:
     """The sources of a task of a level; or what discovers splits, in the first task of a level before them."""
     if level < job.levels.sources and index == 0:
@@ -220,6 +273,7 @@ def make_sources(job: StreamJob, level: int, index: int, steps: list[Step], cloc
     return SplitSources(job, steps, index, clock)
 
 
+_ALL_LISTED: Final = EnumeratorState(backlog=False, ended=True)
 _ASYNC = (
     "the spark runner does not run sources with an AsyncReader: a task reads only while a batch runs, and such a "
     "reader reads between batches, too. Use --runner streaming, or write a Reader"

@@ -22,9 +22,10 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgr
 from tidegate.runners.exchange.block_codec import blocks_of
 from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.inputs import InputProgress, TaskInputs
-from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
+from tidegate.runners.spark.streaming.job import SavedTask, StreamJob, TaskReport
 from tidegate.runners.spark.streaming.outputs import TaskOutputs
 from tidegate.runners.spark.streaming.rows import BLOCKS, REPORT, SPLITS, STATUS, Row, checksum, messages, task_index
+from tidegate.runners.spark.streaming.savepoint.task_files import ended_stages, read_state, write_state
 from tidegate.runners.spark.streaming.sources import Sources, make_sources
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import BLOCK_SIZE
@@ -94,7 +95,7 @@ class StreamTask:
         self._clock = ManualClock()
         self._spill = _SpillFolder(job.temp_dir)
         self.ended = False
-        steps = job.levels.steps(job.plan, level, index)
+        self._steps = steps = job.levels.steps(job.plan, level, index)
         sources = [step for step in steps if step.is_source]
         inner = [step for step in steps if not (step.is_source or step.is_sink)]
         self._parts = [step.label for step in inner if step.phase == "parts"]
@@ -130,6 +131,8 @@ class StreamTask:
         with collecting(self._context.metrics):
             self._graph.open()
             if progress is None:
+                if self._job.restored is not None:
+                    self._clock.reach(read_state(self._job, self._level, self._index, self._steps, self._graph))
                 self._sources.start()
                 for collection in self._inputs.unfed:
                     self._graph.update(collection, CollectionStatus(ended=True))
@@ -152,15 +155,26 @@ class StreamTask:
                 received += checksum(row)
             else:
                 passing.append(row)
-        if not self.ended:
+        saved = None
+        if self._job.savepoint is not None:
+            saved = self._saved()
+        elif not self.ended:
             with collecting(self._context.metrics):
                 self._handle(mine, self._clock.now())
-        ends = not self.ended and self._has_ended
-        committables = {} if self.ended else self._outputs.prepare(last=ends)
+        ends = saved is None and not self.ended and self._has_ended
+        committables = {} if self.ended or saved is not None else self._outputs.prepare(last=ends)
         self.ended = self.ended or ends
         out = self._outputs.take()
         report = TaskReport(
-            self._level, self._index, self.ended, committables, self._take_metrics(), out.checksum, received, self._due
+            self._level,
+            self._index,
+            self.ended,
+            committables,
+            self._take_metrics(),
+            out.checksum,
+            received,
+            self._due,
+            saved,
         )
         out.send(self._index, REPORT, 0, dumps(report))
         return [*passing, *out.rows]
@@ -235,6 +249,13 @@ class StreamTask:
             self._clock.now(),
             self._job.query,
         )
+
+    def _saved(self) -> SavedTask:
+        """Write all state to the savepoint."""
+        now = self._clock.now()
+        handles = write_state(self._job, self._level, self._index, self._steps, self._graph, now, self._spill())
+        ended = ended_stages(self._steps, self._graph)
+        return SavedTask(handles, ended, self._sources.splits(), self._sources.enumerators())
 
     def close(self) -> None:
         """Release everything, and run the author's tear-down."""

@@ -11,16 +11,26 @@ import hashlib
 import json
 import pickle
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
+from tidegate.runners.checkpoint.matching import ResumeError, check_steps
+from tidegate.runners.checkpoint.step_state import StepFacts, step_facts
 from tidegate.runners.plan import Plan
+from tidegate.runners.spark.streaming.job import MAX_PARALLELISM
 from tidegate.runners.spark.streaming.levels import Levels, routing
 from tidegate.sdk import moved
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import OptionsError, RunError
 
 _JOB: Final = "tidegate.json"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+"""Format 1 had no facts about steps, so that only a digest told a changed pipeline."""
+_READABLE: Final = (1, _FORMAT)
+_MOVE: Final = (
+    "let the former run write a savepoint (--spark_savepoint_dir), and start this one --from_savepoint with another "
+    "--spark_checkpoint_dir"
+)
 
 
 class HadoopFolder:
@@ -73,34 +83,59 @@ class HadoopFolder:
 
 
 class Checkpoint:
-    """The checkpoint in a folder. `run` and `tasks` are those of the job that it belongs to, from its first start.
+    """The checkpoint in a folder. `run`, `tasks` and `max_parallelism` are those of the job that it belongs to, from
+    its first start. `savepoint`: where its first batch starts from, until that has run. `goes_on`: a batch has run.
 
-    `asked`: the number of tasks that the author wants, if any; `default` is that of a new job otherwise.
+    `asked`: the number of tasks that the author wants, if any; `default` is that of a new job otherwise. ResumeError if
+    the steps of the plan can't go on from the state in the folder.
     """
 
     def __init__(
-        self, folder: HadoopFolder, plan: Plan, levels: Levels, *, run: str, asked: int | None, default: int
+        self,
+        folder: HadoopFolder,
+        plan: Plan,
+        levels: Levels,
+        *,
+        run: str,
+        asked: int | None,
+        default: int,
+        max_parallelism: int = MAX_PARALLELISM,
+        savepoint: str | None = None,
     ) -> None:
         self._folder = folder
         self.path = f"{folder.path}/spark"
         known = json.loads(folder.read(_JOB)) if folder.exists(_JOB) else None
-        shape = _shape(plan, levels)
-        if known is None:
+        self.goes_on = known is not None and self._has_logged("commits")
+        self._is_recorded = known is not None and self.goes_on and known["format"] == _FORMAT
+        if known is None or (savepoint is not None and not self._has_logged("offsets")):
             self.run, self.tasks = run, asked or default
-            entry = {"format": _FORMAT, "run": self.run, "tasks": self.tasks, "shape": shape}
-            folder.write(_JOB, json.dumps(entry).encode())
+            self.max_parallelism, self.savepoint = max_parallelism, savepoint
+            self._entry = _entry(self, plan, levels)
             return
-        if known["format"] != _FORMAT or known["shape"] != shape:
-            raise OptionsError(
-                f"--spark_checkpoint_dir {folder.path} belongs to another pipeline, or to another version of this one, "
-                "whose steps differ: give another folder to begin anew"
-            )
+        _check(known, plan, levels, f"--spark_checkpoint_dir {folder.path}")
         if asked is not None and asked != known["tasks"]:
             raise OptionsError(
                 f"--spark_checkpoint_dir {folder.path} has the state of {known['tasks']} partitions, which Spark "
-                f"can't divide anew: run with --spark_partitions {known['tasks']}, or give another folder to begin anew"
+                f"can't divide anew: run with --spark_partitions {known['tasks']}, or {_MOVE}"
             )
         self.run, self.tasks = known["run"], known["tasks"]
+        self.max_parallelism = known.get("max_parallelism", MAX_PARALLELISM)
+        if max_parallelism not in (self.max_parallelism, MAX_PARALLELISM):
+            raise OptionsError(
+                f"--spark_checkpoint_dir {folder.path} has {self.max_parallelism} key groups, fixed when the job "
+                f"began: give --max_parallelism {self.max_parallelism}"
+            )
+        self.savepoint = None if self.goes_on else savepoint or known.get("savepoint")
+        self._entry = _entry(self, plan, levels)
+
+    def record(self) -> None:
+        """Store what identifies the job, before its first batch; and again if an earlier version has stored less."""
+        if not self._is_recorded:
+            self._folder.write(_JOB, json.dumps(self._entry).encode())
+
+    def _has_logged(self, log: str) -> bool:
+        """Whether Spark has logged that a batch has begun (`offsets`) or is final (`commits`)."""
+        return any(name.isdigit() for name in self._folder.names(f"spark/{log}"))
 
     def store(self, epoch: int, committables: Mapping[int, list[Committable]]) -> None:
         """Store the committables of an epoch, by sink."""
@@ -127,6 +162,52 @@ class Checkpoint:
     def committed(self, epoch: int) -> None:
         """The output of an epoch has been committed."""
         self._folder.remove(f"manifests/{epoch}")
+
+
+def _entry(checkpoint: Checkpoint, plan: Plan, levels: Levels) -> dict[str, Any]:
+    """The record of a job: how its steps are divided, and what state they keep."""
+    return {
+        "format": _FORMAT,
+        "run": checkpoint.run,
+        "tasks": checkpoint.tasks,
+        "shape": _shape(plan, levels),
+        "max_parallelism": checkpoint.max_parallelism,
+        "savepoint": checkpoint.savepoint,
+        "steps": [asdict(facts) for facts in step_facts(plan)],
+        "levels": _levels(plan, levels),
+    }
+
+
+def _check(known: Mapping[str, Any], plan: Plan, levels: Levels, origin: str) -> None:
+    """ResumeError if the steps or their state have changed since; OptionsError if it is another pipeline."""
+    if known["format"] not in _READABLE:
+        raise OptionsError(f"{origin} has format {known['format']}, which this version of Tidegate does not read")
+    steps = [StepFacts(**facts) for facts in known.get("steps", ())]
+    before, now = known.get("levels", {}), _levels(plan, levels)
+    inner = {facts.name for facts in steps if facts.role in ("source", "stateful")}
+    if known["shape"] != _shape(plan, levels) and (not steps or inner.isdisjoint(now)):
+        raise OptionsError(
+            f"{origin} belongs to another pipeline, or to another version of this one, whose steps differ: give "
+            "another folder to begin anew"
+        )
+    check_steps(plan, steps, origin, allow_dropped=True)
+    if known["shape"] == _shape(plan, levels):
+        return
+    changes = [f"{name!r} is new" for name in now if name not in before]
+    changes += [f"{name!r} is gone" for name in before if name not in now]
+    changes += [
+        f"{name!r} was in level {before[name]} and is in level {level}"
+        for name, level in now.items()
+        if before.get(name, level) != level
+    ]
+    raise ResumeError(
+        f"{origin} has the state of a pipeline that is divided otherwise: "
+        f"{', '.join(changes) or 'elements go other ways between the same steps'}. Spark can't move the state: {_MOVE}"
+    )
+
+
+def _levels(plan: Plan, levels: Levels) -> dict[str, int]:
+    return {facts.name: levels.of_step[step.id] for step, facts in zip(plan.steps, step_facts(plan), strict=True)}
 
 
 def _shape(plan: Plan, levels: Levels) -> str:

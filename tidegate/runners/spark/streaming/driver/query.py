@@ -26,6 +26,8 @@ from tidegate.runners.spark.streaming.driver.ticks import SOURCE, DueFile, regis
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.processor import level_processor
 from tidegate.runners.spark.streaming.rows import SCHEMA, TICK, Row, messages
+from tidegate.runners.spark.streaming.savepoint.requests import SavepointRequests
+from tidegate.runners.spark.streaming.savepoint.storing import new_target, storage_errors, store_savepoint
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
@@ -37,7 +39,8 @@ class StreamQuery:
     """Runs a job until all its input has ended, `stop` is called, or it fails; `run` returns then.
 
     `trigger` (s): how often a batch starts, if one is due. `paths`: entries of the workers' `sys.path`. `check_owner`
-    raises if another process runs on the checkpoint by now.
+    raises if another process runs on the checkpoint by now. `savepoint_at_stop`: where to write a savepoint when it
+    stops before all input has ended, if anywhere.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class StreamQuery:
         trigger: float,
         due: DueFile,
         check_owner: Callable[[], None],
+        savepoint_at_stop: str | None = None,
     ) -> None:
         self.metrics = MetricCells()
         self._spark = spark
@@ -67,6 +71,9 @@ class StreamQuery:
         self._stop = threading.Event()
         self._drain = threading.Event()
         self._cancel = threading.Event()
+        self._savepoints = SavepointRequests(savepoint_at_stop)
+        self._saved: list[TaskReport] = []
+        """The reports of the last batch, if it has written a savepoint."""
         self._has_run = False
         """Whether a batch of this start of the query has run."""
         self._failure: Exception | None = None
@@ -99,15 +106,54 @@ class StreamQuery:
         """Stop at once; the batch that is running has no effect."""
         self._cancel.set()
 
+    def savepoint(self, directory: str) -> Exception | None:
+        """Take a savepoint, wait until it is complete, and go on. Returns the error if it could not be taken."""
+        return self._savepoints.take(directory)
+
+    def save_at_end(self, directory: str) -> None:
+        """Take a savepoint when the query stops, or has been drained."""
+        self._savepoints.at_end = directory
+
     def run(self, run_for: float | None = None) -> None:
         """Run the query. Raises the author's error, or a RunError, if it fails.
 
         `run_for` counts from the beginning of the first batch, since starting a query takes seconds.
         """
         self._run_for = run_for
-        self._commit_final()
+        try:
+            self._commit_final()
+            while not (self._is_over() or self._cancel.is_set()):
+                self._run_until_stopped()
+                served = self._savepoints.serve(self._take_savepoint)
+                if self._drain.is_set() and not (self._job.drains or self._stop.is_set()):
+                    self._job = replace(self._job, drains=True)
+                elif not served or self._is_to_end():
+                    break
+            self._commit_final()
+            self._complete = self._is_over()
+            if (directory := self._savepoints.last(ended=self._complete)) and not self._cancel.is_set():
+                self._take_savepoint(directory)
+        finally:
+            self._savepoints.close()
+
+    def _take_savepoint(self, directory: str) -> None:
+        """Run a batch in which all tasks write their state. RunError if that fails; the query can go on in any case."""
+        job = self._job
+        try:
+            with storage_errors(directory):
+                self._job = replace(job, savepoint=new_target(directory))
+                self._saved = []
+                self._run_until_stopped()
+                if not self._saved:
+                    raise RunError("the run was cancelled before it was complete")
+                store_savepoint(self._job, self._saved, self.metrics)
+        finally:
+            self._job = job
+
+    def _run_until_stopped(self) -> None:
+        """Run the query until it is to stop; again with back-off after failures that pass."""
         failures, reached = 0, self._last_epoch
-        while not (self._is_over() or self._cancel.is_set()):
+        while not self._cancel.is_set():
             try:
                 with translated_errors("Spark could not run the stream"):
                     self._run_query()
@@ -118,11 +164,7 @@ class StreamQuery:
                     raise
                 self._cancel.wait(min(_BACK_OFF * 2**failures, _LONGEST_BACK_OFF))
                 continue
-            if self._stop.is_set() or not self._drain.is_set() or self._job.drains:
-                break
-            self._job = replace(self._job, drains=True)
-        self._commit_final()
-        self._complete = self._is_over()
+            return
 
     def remove_uncommitted(self) -> None:
         """Remove output that was never committed, such as that of tasks that Spark has run twice."""
@@ -139,7 +181,7 @@ class StreamQuery:
 
     def _run_query(self) -> None:
         self._begin()
-        with self._settings():
+        with _settings_of_query(self._spark, self._job.tasks):
             query = self._started()
         try:
             last = self._last_epoch
@@ -147,7 +189,7 @@ class StreamQuery:
                 self._commit_final()
                 if not self._is_to_stop():
                     last = self._last_epoch
-                if self._cancel.is_set() or self._is_over():
+                if self._cancel.is_set() or (self._is_over() and self._job.savepoint is None):
                     break
                 if self._is_to_stop() and self._is_between(query, last):
                     break
@@ -171,7 +213,11 @@ class StreamQuery:
         return self._has_run and not query.status["isTriggerActive"]
 
     def _is_to_stop(self) -> bool:
-        """Whether this query is to stop after the batch that is running."""
+        """Whether this start of the query is to stop after the batch that is running."""
+        return self._savepoints.waiting or self._job.savepoint is not None or self._is_to_end()
+
+    def _is_to_end(self) -> bool:
+        """Whether the query is to end, or to go on with sources that end."""
         if self._stop.is_set():
             return True
         if self._drain.is_set():
@@ -228,23 +274,6 @@ class StreamQuery:
         labels = [step.label for step in self._job.levels.steps(self._job.plan, level, 0)]
         return " + ".join(labels)[:200]
 
-    @contextlib.contextmanager
-    def _settings(self) -> Iterator[None]:
-        """Spark's settings for a query, which it keeps from its start on."""
-        conf = self._spark.conf
-        settings = _SETTINGS | {"spark.sql.shuffle.partitions": str(self._job.tasks)}
-        before = {name: conf.get(name, None) for name in settings}
-        for name, value in settings.items():
-            conf.set(name, value)
-        try:
-            yield
-        finally:
-            for name, old in before.items():
-                if old is None:
-                    conf.unset(name)
-                else:
-                    conf.set(name, old)
-
     # -- the end of a batch
 
     def _prepare(self, frame: Any, epoch: int) -> None:
@@ -287,6 +316,7 @@ class StreamQuery:
             self._checkpoint.discard(epoch)
         self._reported[epoch] = metrics
         self._ended = len(reports) == tasks and all(report.ended for report in reports)
+        self._saved = reports if self._job.savepoint is not None else []
         self._due.note(min((report.due for report in reports if report.due is not None), default=None))
         self._last_epoch, self._last_began = epoch, began
         self._has_run = True
@@ -305,6 +335,24 @@ class StreamQuery:
             for epoch in sorted(self._reported):
                 if self._checkpoint.is_final(epoch):
                     self.metrics.merge(self._reported.pop(epoch))
+
+
+@contextlib.contextmanager
+def _settings_of_query(spark: Any, tasks: int) -> Iterator[None]:
+    """Spark's settings for a query, which it keeps from its start on."""
+    conf = spark.conf
+    settings = _SETTINGS | {"spark.sql.shuffle.partitions": str(tasks)}
+    before = {name: conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                conf.unset(name)
+            else:
+                conf.set(name, old)
 
 
 _committing: Final = threading.Lock()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final
 
 from tidegate.runners.completion import Latch
 from tidegate.runners.spark.plan.failures import JobCancelled
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
-from tidegate.sdk.errors import UnsupportedError
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
 
@@ -62,14 +61,18 @@ class StreamResult(PipelineResult):
 
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
         if savepoint is not None:
-            raise UnsupportedError(_NO_SAVEPOINTS)
+            self._query.save_at_end(savepoint)
         if drain:
             self._query.drain()
         else:
             self._query.stop()
 
     def savepoint(self, directory: str) -> None:
-        raise UnsupportedError(_NO_SAVEPOINTS)
+        """Take a savepoint in a folder or URL, and wait until it is complete. The query goes on after that, which takes
+        as long as a start. RunError if it could not be taken."""
+        error = self._query.savepoint(directory)
+        if error is not None:
+            raise RunError(f"the savepoint in {directory} failed: {error}") from error
 
     def cancel(self) -> PipelineState:
         if not self._state.ended:
@@ -80,6 +83,3 @@ class StreamResult(PipelineResult):
 
     def metrics(self) -> MetricResults:
         return MetricResults(self._query.metrics.copy())
-
-
-_NO_SAVEPOINTS: Final = "runs on the spark runner don't take savepoints: use --runner streaming"

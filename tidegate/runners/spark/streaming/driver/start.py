@@ -7,10 +7,13 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.runners.engine.run_warnings import log_warnings
+from tidegate.runners.checkpoint.matching import ResumeError
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.run_warnings import log_warnings, warn
 from tidegate.runners.engine.sources.discovery import all_splits, split_discovery
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.plan import Plan
@@ -24,7 +27,9 @@ from tidegate.runners.spark.streaming.driver.result import StreamResult
 from tidegate.runners.spark.streaming.driver.ticks import DueFile
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
+from tidegate.runners.spark.streaming.savepoint.opening import Savepoint
 from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.portable.secrets import secrets_of
 
@@ -50,7 +55,18 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
         folder = HadoopFolder(spark, temporary or _absolute(str(given)))
         lease = Lease(folder)
         wanted = options.spark_partitions or None
-        checkpoint = Checkpoint(folder, plan, levels, run=os.urandom(6).hex(), asked=wanted, default=parallelism(spark))
+        checkpoint = Checkpoint(
+            folder,
+            plan,
+            levels,
+            run=os.urandom(6).hex(),
+            asked=wanted,
+            default=parallelism(spark),
+            max_parallelism=options.max_parallelism,
+            savepoint=None if options.from_savepoint is None else _absolute(options.from_savepoint),
+        )
+        if checkpoint.goes_on and options.from_savepoint is not None:
+            warn(f"--from_savepoint is not used: {given} has later state of this job")
         job = StreamJob(
             plan,
             levels,
@@ -65,10 +81,24 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
             options.inline,
             secrets_of(plan.pipeline),
             spark_keys(spark, checkpoint.tasks),
+            max_parallelism=checkpoint.max_parallelism,
         )
+        counted = MetricCells()
+        if checkpoint.savepoint is not None:
+            job, counted = from_savepoint(job, checkpoint.savepoint, allow_dropped=options.allow_dropped_state)
+        checkpoint.record()
         due = DueFile(Path(tempfile.mkdtemp(prefix="tidegate-due-", dir=options.temp_dir)))
-        trigger = options.spark_trigger_interval.seconds()
-        query = StreamQuery(spark, job, checkpoint, paths, trigger=trigger, due=due, check_owner=lease.check)
+        query = StreamQuery(
+            spark,
+            job,
+            checkpoint,
+            paths,
+            trigger=options.spark_trigger_interval.seconds(),
+            due=due,
+            check_owner=lease.check,
+            savepoint_at_stop=options.spark_savepoint_dir,
+        )
+        query.metrics.merge(counted)
     except BaseException:
         if lease is not None:
             lease.release()
@@ -87,6 +117,34 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
 
     run_for = None if options.run_for is None else options.run_for.seconds()
     return StreamResult(query, run_for, close)
+
+
+def from_savepoint(job: StreamJob, url: str, *, allow_dropped: bool) -> tuple[StreamJob, MetricCells]:
+    """The job with what its tasks start from, and the metrics of the savepoint's job.
+
+    Output that is final in the savepoint is committed. ResumeError if the job can't start from it.
+    """
+    savepoint = Savepoint(url)
+    savepoint.check(job.plan, max_parallelism=job.max_parallelism, allow_dropped=allow_dropped)
+    restored = savepoint.restored(job.plan, job.levels, job.tasks)
+    for id, each in restored.sources.items():
+        step = job.plan.steps[id]
+        if (each.enumerator is None) != (id in job.splits) and step.stage not in restored.ended:
+            why = _WITHOUT if each.enumerator is None else _WITH
+            raise located(ResumeError(f"savepoint {url} {why}"), step.label, step.head.where)
+    metrics = savepoint.metrics()
+    metrics.merge(savepoint.commit(job.plan))
+    return replace(job, restored=restored), metrics
+
+
+_WITHOUT: Final = (
+    "was taken when the source listed all its splits, and it has an enumerator now, which would return them again: "
+    "give the step another name to begin anew, or read as before"
+)
+_WITH: Final = (
+    "has the state of the source's enumerator, and the source has no enumerator now: give the step another name to "
+    "begin anew, or read as before"
+)
 
 
 def refuse_speculation(conf: Any) -> None:
