@@ -123,7 +123,8 @@ class LoopRounds:
             if self._is_reliable(state.done):
                 self._safe = state
             self._release(state)
-        self._end(workers)
+        text = f"{visible(node.label)}: end of the loop"
+        _tear_down(self._frames, workers, self._metrics, lambda: self._describe(text))
         if decision == "unmet" and node.strict:
             raise not_met(node, state.done)
         return state.stored
@@ -361,21 +362,26 @@ class LoopRounds:
             else:
                 _unpersist(frame)
 
-    def _end(self, workers: set[str]) -> None:
-        """Have the functions torn down in these workers. Spark runs tasks in workers of its own choice, and some may
-        have ended."""
-        frames = self._frames
-        tasks = max(frames.partitions, len(workers))
-        for _ in range(_VISITS if workers else 0):
-            end = end_function(frames.package_paths, frames.run_id)
-            with self._describe(f"{visible(self._loop.node.label)}: end of the loop"), translated_errors():
-                visits = frames.spark.range(0, tasks, 1, tasks).mapInArrow(end, "worker string, metrics binary")
-                visited = visits.collect()
-            for visit in visited:
-                self._metrics.merge(pickle.loads(visit.metrics))
-            workers = workers - {visit.worker for visit in visited}
-            if not workers:
-                return
+
+def _tear_down(
+    frames: LevelFrames,
+    workers: set[str],
+    metrics: MetricCells,
+    describe: Callable[[], contextlib.AbstractContextManager[None]],
+) -> None:
+    """Have a loop's functions torn down in these workers. Spark runs tasks in workers of its own choice, and some may
+    have ended."""
+    tasks = max(frames.partitions, len(workers))
+    for _ in range(_VISITS if workers else 0):
+        end = end_function(frames.package_paths, frames.run_id)
+        with describe(), translated_errors():
+            visits = frames.spark.range(0, tasks, 1, tasks).mapInArrow(end, "worker string, metrics binary")
+            visited = visits.collect()
+        for visit in visited:
+            metrics.merge(pickle.loads(visit.metrics))
+        workers = workers - {visit.worker for visit in visited}
+        if not workers:
+            return
 
 
 def _has_checkpoint_dir(spark: Any) -> bool:
