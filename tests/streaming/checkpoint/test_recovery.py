@@ -267,10 +267,10 @@ def test_state_of_other_windows_is_restored_but_not_of_sessions(after: str, mess
         return make_job(write).plan
 
     if message is None:
-        check_steps(job(after), saved_by(job(TUMBLE)), "checkpoint 1", allow_dropped=False)
+        check_steps(job(after), saved_by(job(TUMBLE)).steps, "checkpoint 1", allow_dropped=False)
     else:
         with pytest.raises(ResumeError, match=message):
-            check_steps(job(after), saved_by(job(TUMBLE)), "checkpoint 1", allow_dropped=False)
+            check_steps(job(after), saved_by(job(TUMBLE)).steps, "checkpoint 1", allow_dropped=False)
 
 
 def saved_by(plan: Plan) -> Manifest:
