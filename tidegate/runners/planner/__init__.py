@@ -43,7 +43,6 @@ def _planned(
         made,
         lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned),
         costly_rounds=traits.costly_rounds,
-        kept_solutions=traits.kept_solutions,
     )
 
 

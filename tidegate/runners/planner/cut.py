@@ -62,8 +62,7 @@ class Traits:
     parallel: a stage runs as several tasks, so keyed steps need an exchange. streaming: bounded input is processed as a
     stream. blocking: exchanges of bounded data are materialised. drops_unread: nodes whose results no node reads are
     dropped. parallel_loops: it can run regions again, so that all tasks run the rounds of loops over bounded data.
-    costly_rounds: such a round costs much more than one within a task. kept_solutions: its tasks keep their parts of a
-    solution from round to round.
+    costly_rounds: such a round costs much more than one within a task.
     """
 
     parallel: bool
@@ -72,7 +71,6 @@ class Traits:
     drops_unread: bool = True
     parallel_loops: bool = False
     costly_rounds: bool = False
-    kept_solutions: bool = True
 
 
 @dataclass(slots=True)

@@ -54,17 +54,13 @@ _STARTS_BY_KEY: Final = Exchange("hash", "blocking", "it stays partitioned by ke
 _STARTS_IN_PLACE: Final = Exchange("forward", "blocking", "it is partitioned by key already")
 
 
-def with_parallel_loops(
-    plan: Plan, plan_body: PlanBody, *, costly_rounds: bool = False, kept_solutions: bool = True
-) -> Plan:
+def with_parallel_loops(plan: Plan, plan_body: PlanBody, *, costly_rounds: bool = False) -> Plan:
     """The plan in which all tasks run the rounds of each loop for which this is possible. `costly_rounds`: not those
-    of a loop that has nothing to divide. Unless `kept_solutions`, not those of a loop with a solution."""
+    of a loop that has nothing to divide."""
     for loop in plan.loops:
         why_not = _why_in_one_task(plan, loop.node)
         if costly_rounds and not why_not and works_on_single_elements(loop.node, plan.pipeline):
             why_not = "each has one element to work on"
-        if not kept_solutions and any(variable.form == "solution" for variable in loop.node.variables):
-            why_not = "the solution is a table in its memory"
         body = None if why_not else _body(plan, loop.node, plan_body)
         if body is not None:
             why_not = _why_not_in_parts(body)

@@ -59,7 +59,7 @@ class SparkRunner(Runner):
             planned = plan(pipeline, Traits(parallel=True, streaming=options.mode == "streaming"))
             refuse_frames(planned)
             return planned
-        traits = Traits(parallel=True, blocking=True, parallel_loops=True, costly_rounds=True, kept_solutions=False)
+        traits = Traits(parallel=True, blocking=True, parallel_loops=True, costly_rounds=True)
         if not any(isinstance(node, portable.Relate) for node in pipeline.nodes):
             return plan(pipeline, traits)
         validate(pipeline)

@@ -300,7 +300,7 @@ class Execution:
     def _action_input(self, spec: TaskSpec, level: int, steps: list[Step]) -> Any:
         """The rows with which an action begins: persisted ones, or one empty row per task if all tasks read sources."""
         levels, edges = self._levels, spec.edges
-        read = labels_read(edges, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
+        read = labels_read(edges, levels, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
         of_loops = {label for label in read if label in self._stored and self._stored[label].placed}
         others = read.keys() - of_loops
         parts = [to_partitions(frame, self._partitions) for frame in filtered(self._stored, sorted(of_loops))]

@@ -273,17 +273,26 @@ class LoopRounds:
         start = levels.starts[action]
 
         def is_read(edge: Edge) -> bool:
-            if levels.is_constant(edge) or (edge.turn == "start" and number > 1):
+            if levels.is_constant(edge) or (edge.turn in ("start", "solution") and number > 1):
                 return False
             return levels.persisted(edge) and levels.start_of(edge) == start
 
-        return list(labels_read(self._spec.edges, is_read))
+        found = set(labels_read(self._spec.edges, levels, is_read))
+        for at, edge in enumerate(self._spec.edges):
+            if edge.turn == "solution" and self._is_inside(edge) and levels.of_step[edge.source] >= start:
+                found.add(self._begins(edge) if number == 1 else label_of(at, edge, levels))
+        return sorted(found)
+
+    def _begins(self, left: Edge) -> int:
+        """The number of the edge of what a solution begins with, given the edge of what it is after the rounds."""
+        edges = enumerate(self._spec.edges)
+        return next(at for at, edge in edges if edge.turn == "solution" and edge.target == left.source)
 
     def _written(self, action: int) -> list[int]:
         """The numbers of the rows that an action leaves."""
         levels = self._spec.levels
         return [
-            label_of(number, edge)
+            label_of(number, edge, levels)
             for number, edge in enumerate(self._spec.edges)
             if levels.persisted(edge) and edge.files is None and levels.action(levels.of_step[edge.source]) == action
         ]
@@ -337,7 +346,7 @@ class LoopRounds:
     ) -> None:
         """Add a round's metrics to those of the run, and keep them by round as well."""
         node = self._loop.node
-        changing = (each for each in node.variables if each.after != each.before)
+        changing = (each for each in node.variables if each.form != "solution" and each.after != each.before)
         cells = MetricCells()
         cells.count(MetricKey(node.label, ENGINE, FED_BACK), sum(emitted[each.before] for each in changing))
         if number <= ROUNDS_KEPT:

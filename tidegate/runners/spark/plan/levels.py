@@ -87,6 +87,11 @@ class Levels:
             return False
         return edge.turn == "back" or self.action(self.of_step[edge.source]) < self.action(self.of_step[edge.target])
 
+    def goes_round(self, edge: Edge) -> bool:
+        """Whether what a round of a loop writes on an edge is read by the next one: what comes back, and solutions."""
+        of_solution = edge.turn == "solution" and self.loop(self.of_step[edge.source]) is not None
+        return edge.turn == "back" or of_solution
+
     def is_constant(self, edge: Edge) -> bool:
         """Whether all rounds of a loop read the same elements from an edge into its body."""
         if edge.side is not None or edge.turn is not None:
@@ -133,7 +138,7 @@ def _is_gathered(plan: Plan, levels: Levels, level: int) -> bool:
         edge.exchange is not None and edge.exchange.routing == "gather" and levels.of_step[edge.target] == level
         for edge in plan.edges
         if edge.side is None and _reaches(levels, edge, level)
-    ) and not any(_leaves_through(levels, edge, level) for edge in plan.edges)
+    ) and not any(_leaves_through(levels, edge, level) or _has_solution(levels, edge, level) for edge in plan.edges)
 
 
 def _reaches(levels: Levels, edge: Edge, level: int) -> bool:
@@ -141,6 +146,11 @@ def _reaches(levels: Levels, edge: Edge, level: int) -> bool:
     source, target = levels.of_step[edge.source], levels.of_step[edge.target]
     before = levels.start_of(edge) - 1 if edge.turn == "back" else max(source, levels.start_of(edge) - 1)
     return before < level <= target
+
+
+def _has_solution(levels: Levels, edge: Edge, level: int) -> bool:
+    """Whether an edge is that of the solution of a loop in whose body a level is: its parts may pass through."""
+    return edge.turn == "solution" and levels.loop(level) is not None and levels.goes_round(edge)
 
 
 def _leaves_through(levels: Levels, edge: Edge, level: int) -> bool:

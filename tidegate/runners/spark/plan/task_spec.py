@@ -114,10 +114,10 @@ def side_ids_of(step: Step) -> list[str]:
 _NEXT: Final = 1 << 20
 
 
-def label_of(number: int, edge: Edge) -> int:
+def label_of(number: int, edge: Edge, levels: Levels) -> int:
     """The number that rows written on an edge have. What a round leaves for the next one must not be taken for what it
     has found itself."""
-    return number + _NEXT if edge.turn == "back" else number
+    return number + _NEXT if levels.goes_round(edge) else number
 
 
 def is_for_next_round(label: int) -> bool:
@@ -125,13 +125,13 @@ def is_for_next_round(label: int) -> bool:
     return label >= _NEXT
 
 
-def labels_read(edges: Sequence[Edge], read: Callable[[Edge], bool]) -> dict[int, tuple[int, ...]]:
+def labels_read(edges: Sequence[Edge], levels: Levels, read: Callable[[Edge], bool]) -> dict[int, tuple[int, ...]]:
     """The numbers of the rows in which stored elements are read, each with the edges to which these elements belong."""
     found: dict[int, tuple[int, ...]] = {}
     for number, edge in enumerate(edges):
         if read(edge):
             stored = number if edge.files is None else edge.files
-            label = label_of(stored, edges[stored])
+            label = label_of(stored, edges[stored], levels)
             found[label] = (*found.get(label, ()), number)
     return found
 

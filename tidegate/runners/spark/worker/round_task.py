@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import SinkWriter
-from tidegate.runners.plan import Edge, step_in_round
-from tidegate.runners.spark.plan.task_spec import BroadcastView, Round
+from tidegate.runners.plan import Edge, Step, step_in_round
+from tidegate.runners.spark.plan.task_spec import BroadcastView, Round, label_of
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.places import places
-from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, Row
+from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, Row, row_checksum
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter
 from tidegate.runners.spark.task_io.frames import DataFrameWriter
 from tidegate.runners.spark.worker.loop_share import LevelShare, worker_name
+from tidegate.runners.spark.worker.solution_rows import SolutionRows, update_of, uses
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.data.block import Block
 
@@ -36,6 +38,7 @@ class RoundTask(LevelTask):
         self._out = OutgoingRows(self._written(), places(self.spec.partitions))
         self._inner = [step_in_round(step, of_round.number) for step in self._inner]
         self._reread_checksums.update(dict.fromkeys(share.constant, 0))
+        self._update = update_of(self.plan, self._loop)
         self._emitted: Counter[str] = Counter()
 
     @property
@@ -53,11 +56,57 @@ class RoundTask(LevelTask):
         context, self._elements, begun = self._share.begin(self.partition, iter(read), context)
         for number, checksum in begun.checksums.items():
             self._reread_checksums[number] += checksum
-        yield from super()._drive(context, begun.rows)
+        rows = begun.rows
+        update, solution = self._update, None
+        if update is not None and self.level <= self.spec.levels.of_step[update.id]:
+            solution = SolutionRows(update, context)
+            context = replace(context, tables=replace(context.tables, parts={solution.collection: solution}))
+            rows = self._without_solution(update, solution, rows)
+        yield from super()._drive(context, rows)
+        if update is not None and solution is not None:
+            self._pass_on(update, solution)
         if self._emitted:
             self._send_result("emitted", dict(self._emitted))
         if self._share.tears_down:
             self._send_result("worker", worker_name())
+
+    # -- the solution
+
+    def _numbers(self, update: Step) -> tuple[int, int]:
+        """The edges of what a solution begins with, and of what it is after the rounds."""
+        edges = list(enumerate(self.spec.edges))
+        (begin,) = (at for at, edge in edges if edge.turn == "solution" and edge.target == update.id)
+        (left,) = (at for at, edge in edges if edge.turn == "solution" and edge.source == update.id)
+        return begin, left
+
+    def _without_solution(self, update: Step, solution: SolutionRows, rows: Iterable[Row]) -> Iterator[Row]:
+        """The rows without those of the solution, which it takes."""
+        begin, left_at = self._numbers(update)
+        first = self.level in self.spec.levels.starts
+        of_solution = label_of(left_at, self.spec.edges[left_at], self.spec.levels) if first else left_at
+        for row in rows:
+            _, label, src, seq, left, data = row
+            if label not in (begin, of_solution):
+                yield row
+                continue
+            if first:
+                self._reread_checksums[label] += row_checksum(src, seq, data)
+            if label == begin:
+                solution.take_start(left, data.to_pybytes())
+            else:
+                solution.take(src, left, data.to_pybytes())
+        solution.begin()
+
+    def _pass_on(self, update: Step, solution: SolutionRows) -> None:
+        """Write the solution for the next round, or for later levels of this one."""
+        levels = self.spec.levels
+        at = self._numbers(update)[1]
+        last = levels.end(levels.action(self.level)) - 1
+        if levels.of_step[update.id] == self.level:
+            solution.next_round()
+            solution.send(self._out, self.partition, label_of(at, self.spec.edges[at], levels))
+        elif any(uses(levels, self.plan, self._loop, level) for level in range(self.level + 1, last + 1)):
+            solution.send(self._out, self.partition, at)
 
     def _process_rows(
         self, graph: Graph, sinks: dict[int, SinkWriter | DataFrameWriter], rows: Iterable[Row]

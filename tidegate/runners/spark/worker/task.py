@@ -77,7 +77,7 @@ class LevelTask:
         levels = spec.levels
         self._out = OutgoingRows(self._written())
         self._read_as = (
-            labels_read(spec.edges, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
+            labels_read(spec.edges, levels, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
             if level in levels.starts
             else {}
         )
@@ -98,7 +98,7 @@ class LevelTask:
         """The numbers of the rows that are stored for later actions or rounds, and come from this level."""
         levels = self.spec.levels
         return {
-            label_of(number, edge)
+            label_of(number, edge, levels)
             for number, edge in enumerate(self.spec.edges)
             if levels.persisted(edge) and levels.of_step[edge.source] == self.level
         }
@@ -312,7 +312,7 @@ class LevelTask:
         return outlets, writers
 
     def _partitioner(self, edge: Edge, number: int) -> Partitioner:
-        label = label_of(number, edge)
+        label = label_of(number, edge, self.spec.levels)
         return Partitioner(self.plan, edge, label, self._src_on(edge), self.partition, self.spec.partitions, self._out)
 
     def _src_on(self, edge: Edge) -> int:
