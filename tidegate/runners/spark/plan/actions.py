@@ -8,7 +8,7 @@ A step runs in the latest action possible. Actions of a loop's body run again in
 >>> sums = p | tg.Create([("a", 1)]) | tg.Iterate(lambda x: x | tg.CombinePerKey(sum), rounds=3)
 >>> printed = sums | tg.Map(print)
 >>> assign_actions(plan(p.sealed(), Traits(parallel=True, blocking=True, parallel_loops=True)))
-Actions(of_step=(0, 1, 1, 2, 2), loops=(LoopActions(label='Iterate', first=1, last=1),))
+Actions(of_step=(0, 1, 2, 2), loops=(LoopActions(label='Iterate', first=1, last=1),))
 """
 
 from __future__ import annotations
