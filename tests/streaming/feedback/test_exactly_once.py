@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import random
 import signal
@@ -17,6 +18,7 @@ import tidegate as tg
 from tests.support.example_scripts import lines_of
 from tests.support.streaming.counting_job import CountingSource, follow_until, start_job
 from tidegate.runners.engine.memory.spill_file import SpillFile, spilling
+from tidegate.runners.streaming.client.console import LOGGER
 from tidegate.runners.streaming.protocol.coordinator_io import StopJob
 from tidegate.sdk.metrics import ENGINE, MetricKey
 
@@ -149,16 +151,16 @@ def refuses_once(full: Path) -> Callable[[SpillFile, Iterable[bytes]], None]:
 
 
 def test_a_full_disk_is_named_and_the_loop_goes_on_when_there_is_room(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, logger=LOGGER)
     options = ["--mode", "streaming", "--workers", "2", *OFTEN, "--memory_budget", "4k"]
     p = looping(options, tg.Create(range(NUMBERS)), FullOnce(tmp_path, []), tmp_path)
     p.run().wait_until_finish()
     assert (tmp_path / "was full").exists()
     check(tmp_path, descendants(range(NUMBERS)))
-    said = capfd.readouterr().err
-    assert "elements that were fed back and wait for their turn" in said
-    assert "state=restarting" in said
+    assert "elements that were fed back and wait for their turn" in caplog.text
+    assert "restarting" in [getattr(record, "tidegate_state", "") for record in caplog.records]
 
 
 def test_elements_under_way_go_on_with_other_numbers_of_workers(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.network import blocking_exchange
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
 from tidegate.runners.streaming.protocol.coordinator_io import Progress
 from tidegate.runners.streaming.protocol.worker_messages import Deploy, ToWorker
@@ -187,7 +188,7 @@ def simulate_rounds(seed: int, history: list[str] | None = None) -> Simulation:
     simulation.checker = checker  # type: ignore[assignment]
     with ExitStack() as replaced:
         directory = Path(replaced.enter_context(tempfile.TemporaryDirectory()))
-        for each in _files_that_outlive_workers(simulation):
+        for each in _files_that_outlive_workers(simulation, replaced):
             replaced.enter_context(each)
 
         def make_worker(job: Job, index: int, attempt: int, process: WorkerProcess) -> Worker:
@@ -210,13 +211,17 @@ def simulate_rounds(seed: int, history: list[str] | None = None) -> Simulation:
     return simulation
 
 
-def _files_that_outlive_workers(simulation: Simulation) -> Iterator[Any]:
-    """What workers write is on disk at once, and they may die before and after they complete it."""
+def _files_that_outlive_workers(simulation: Simulation, opened: ExitStack) -> Iterator[Any]:
+    """What workers write is on disk at once, and they may die before and after they complete it.
+
+    `opened` closes the files of workers that have died, as the system does when a process ends.
+    """
 
     def unbuffered(path: Any, mode: str, **given: Any) -> Any:
-        return builtins.open(path, mode, **given, **({"buffering": 0} if mode == "ab" else {}))
+        return opened.enter_context(builtins.open(path, mode, **given, **({"buffering": 0} if mode == "ab" else {})))
 
-    yield patch.object(solution_log, "open", unbuffered, create=True)
+    for module in (solution_log, blocking_exchange):
+        yield patch.object(module, "open", unbuffered, create=True)
     for owner, name in ((SolutionLog, "append"), (SolutionLog, "flush"), (SubpartitionWriter, "finish")):
         done = getattr(owner, name)
 

@@ -109,12 +109,12 @@ def commit_early(patch: pytest.MonkeyPatch) -> None:
 
 def lose_timers(patch: pytest.MonkeyPatch) -> None:
     """Timers are missing in restored state."""
-    read = vars(memory)["read_states"]
+    read = vars(memory)["operator_states"]
 
     def read_without_timers(*args: Any) -> dict[str, Any]:
         return {name: _without_timers(state) for name, state in read(*args).items()}
 
-    patch.setattr(memory, "read_states", read_without_timers)
+    patch.setattr(memory, "operator_states", read_without_timers)
 
 
 def _without_timers(state: Any) -> Any:
