@@ -41,13 +41,14 @@ def test_a_lost_connection_is_no_traceback_but_other_errors_are() -> None:
 
 def test_a_process_imports_the_installed_pyspark_and_runs_the_hidden_customization(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    own, hidden = tmp_path / "own", tmp_path / "hidden"
-    own.mkdir()
+    own, other, hidden = (tmp_path / name for name in ("own", "other", "hidden"))
+    for folder in (own, other):  # as a driver and its workers have copies of their own
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_bytes(Path(site.__file__).read_bytes())
     hidden.mkdir()
-    (own / "sitecustomize.py").write_bytes(Path(site.__file__).read_bytes())
     (hidden / "sitecustomize.py").write_text("import sys; sys.hidden = True")
     archives = sorted((spark_home() / "python" / "lib").glob("*.zip"))
-    path = os.pathsep.join(map(str, [*archives, own, hidden]))
+    path = os.pathsep.join(map(str, [*archives, own, other, hidden]))
     program = "import pyspark, py4j, sys; print(pyspark.__file__, py4j.__file__, sys.hidden, sep='\\n')"
     command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -55,3 +56,4 @@ def test_a_process_imports_the_installed_pyspark_and_runs_the_hidden_customizati
     assert Path(found).parent == spark_home()
     assert ".zip" not in py4j
     assert ran == "True"
+    assert done.stderr == ""

@@ -46,12 +46,16 @@ def unless_connection_is_lost(print_exc: Callable[..., None]) -> Callable[..., N
 
 
 def main() -> None:
-    """Change the module path, and run the `sitecustomize` that this one hides, if any."""
+    """Change the module path, and run the `sitecustomize` that this one hides, if any.
+
+    That is searched for behind this one: it may be another copy, which does the same.
+    """
     sys.path[:] = without_archives(sys.path)
     if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
         traceback.print_exc = unless_connection_is_lost(traceback.print_exc)
-    here = os.path.dirname(__file__)
-    hidden = PathFinder.find_spec("sitecustomize", [entry for entry in sys.path if entry != here])
+    entries, here = list(dict.fromkeys(sys.path)), os.path.dirname(__file__)
+    behind = entries[entries.index(here) + 1 :] if here in entries else []
+    hidden = PathFinder.find_spec("sitecustomize", behind)
     if hidden is not None and hidden.loader is not None:
         hidden.loader.exec_module(module_from_spec(hidden))
 
