@@ -37,7 +37,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
-    group.addoption("--expressions", type=int, default=300, help="how many random expressions to compare with Spark")
+    group.addoption("--expressions", type=int, default=100, help="how many random expressions to compare with Spark")
     group.addoption("--tpch", help="a folder with tables of TPC-H, recorded by tests/support/sql/record_tpch.py")
     group.addoption(
         "--tpch-streaming",

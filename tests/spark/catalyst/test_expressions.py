@@ -112,8 +112,8 @@ def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfi
     trees = [random_tree(draw, draw.randrange(2, 5)) for _ in range(count)]
     trees = [tree for tree in trees if not any(map(is_constant_null, walk(tree)))]
     found: list[str] = []
-    for number, batch in enumerate(batches(trees, 25)):
-        reference.compile(number % 6 == 0)
+    reference.compile(True)  # interpreted, CONCAT computes what follows a NULL, and may fail where runs don't
+    for batch in batches(trees, 25):
         found += differences(reference, batch, 1, 25)
     assert found == []
 
