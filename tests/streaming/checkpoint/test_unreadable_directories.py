@@ -22,6 +22,7 @@ from tests.streaming.checkpoint.test_recovery import Count, checkpointed, statef
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, actions_of_type, make_job
 from tidegate.runners.checkpoint.catalog import latest
 from tidegate.runners.checkpoint.manifest import ManifestError
+from tidegate.runners.checkpoint.manifest_json import dumps
 from tidegate.runners.checkpoint.matching import ResumeError
 from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.checkpoint.storage.local import LocalStorage
@@ -274,6 +275,26 @@ def test_a_manifest_of_another_process_is_left_alone(tmp_path: Path, taken_over:
     else:
         assert answer == Stored(1, "another process of the job has written chk-000001/manifest.json", in_place=False)
     assert LocalStorage(tmp_path).read("chk-000001/manifest.json") == b"another's"
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_savepoint_whose_files_another_process_has_removed_ends_this_run(tmp_path: Path, taken_over: bool) -> None:
+    storage = checkpointed(make_job(stateful(Count())), tmp_path / "checkpoints")
+    manifest, _ = latest(storage)
+    assert manifest is not None
+    ownership = Ownership(Opened(make_job(stateful(Count())), storage=storage, fenced=lambda: reason), open_storage)
+    reason = "another run has taken over" if taken_over else ""
+    missing = min(name for name, _, _ in manifest.files())
+    storage.delete(missing)
+    answer = outcome(
+        ownership.store(Store(manifest.checkpoint, manifest.name, dumps(manifest), str(tmp_path / "saved")))
+    )
+    if taken_over:
+        assert answer == Fenced(reason)
+    else:
+        assert isinstance(answer, Stored)
+        assert missing in answer.error
+    assert latest(LocalStorage(tmp_path / "saved")) == (None, [])
 
 
 def test_storing_the_same_manifest_again_in_a_retry_succeeds(tmp_path: Path) -> None:

@@ -66,11 +66,12 @@ class Ownership:
                     lost = self.lost()
                     error = f"another process of the job has written {action.name}"
                     return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, error, in_place=False)
-        except OSError as raised:
-            elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
-            return Stored(action.checkpoint, write_failure(raised, elsewhere), in_place)
         except Exception as raised:  # of a remote store, whatever its client raises
-            return Stored(action.checkpoint, access_failure(raised), in_place)
+            if isinstance(lost := self.lost(), Fenced):
+                return lost  # the process that has taken over may have removed files that were being read
+            elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
+            error = write_failure(raised, elsewhere) if isinstance(raised, OSError) else access_failure(raised)
+            return Stored(action.checkpoint, error, in_place)
         match self.lost():
             case None:
                 return Stored(action.checkpoint)
