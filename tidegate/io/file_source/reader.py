@@ -8,11 +8,9 @@ that a changed query resumes at the same place.
 
 from __future__ import annotations
 
-import gc
 import time
 from bisect import bisect_left
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +22,7 @@ from tidegate.io.records.schema import RecordSchema
 from tidegate.io.storage_options import StorageOptions
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.garbage_collection import no_garbage_collection
 
 _LONGEST_SEARCH: Final = 0.05
 """Seconds after which a reader that has found no element that meets the conditions lets its task do other work."""
@@ -42,19 +41,6 @@ class FileParts:
         first = self.parts[0]
         id = url_of(first, options) if first.end is None else f"{url_of(first, options)}:{first.start}-{first.end}"
         return Split(id if len(self.parts) == 1 else f"{id} and {len(self.parts) - 1} more", size, self)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """A context without garbage collection. While thousands of rows are created, collections find nothing to free, and
-    take several times as long as the creation."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class FileReader(Reader[Any]):
@@ -145,7 +131,7 @@ class FileReader(Reader[Any]):
         try:
             if self._chunks is None:
                 self._chunks = iter(self._format.read(file, self._start, self._reading))
-            with _no_collection():
+            with no_garbage_collection():
                 chunk = next(self._chunks, None)
             if chunk is None:
                 file.check_unchanged()

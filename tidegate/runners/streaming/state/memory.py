@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from typing import Any, Final
 
 from tidegate.runners.checkpoint.restoring import operator_states
@@ -24,19 +23,7 @@ from tidegate.runners.streaming.state.writers import (
     looked_up,
     worth_a_fork,
 )
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """A context in which the cycle collector doesn't run. A snapshot of a million keys may copy as many lists: none of
-    them is garbage, and the collector would take several times as long as the copies."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+from tidegate.sdk.data.garbage_collection import no_garbage_collection
 
 
 class MemoryBackend:
@@ -80,7 +67,8 @@ class MemoryBackend:
 
     def _snapshots(self, operators: Mapping[str, Operator], keys: Keys) -> list[tuple[str, Any]]:
         """The operators' snapshots of these keys; values are copied later if there are many."""
-        with ExitStack() as deferred, _no_garbage_collection():
+        # A snapshot of a million keys may copy as many lists.
+        with ExitStack() as deferred, no_garbage_collection():
             self._copies = [each.copies for each in operators.values() if each.copies is not None]
             for copies in self._copies:
                 deferred.enter_context(copies.deferred(AT_ONCE))
