@@ -13,6 +13,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -193,10 +194,13 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    for name, value in with_local_workers(settings).items():
+    folders: list[TemporaryDirectory[str]] = []  # not those that the runner removes with a session of its own
+    for name, value in with_local_workers(settings, folders).items():
         builder = builder.config(name, value)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         session = builder.getOrCreate()
     yield session
     session.stop()
+    for folder in folders:
+        folder.cleanup()

@@ -164,8 +164,11 @@ def stop() -> None:
         _folders.pop().cleanup()
 
 
-def with_local_workers(conf: dict[str, str]) -> dict[str, str]:
-    """Add the settings of a local master's Python workers. Existing settings take precedence.
+def with_local_workers(
+    conf: dict[str, str], folders: list[tempfile.TemporaryDirectory[str]] = _folders
+) -> dict[str, str]:
+    """Add the settings of a local master's Python workers. Existing settings take precedence. The folder of their
+    sockets and modules, which has to outlive the session, is added to `folders`.
 
     They are connected to Spark by Unix sockets that only this user can open: over TCP, delayed acknowledgements would
     cost each small stage 40 ms. They are forked by a daemon of ours, which does not print tracebacks when Spark closes
@@ -177,7 +180,7 @@ def with_local_workers(conf: dict[str, str]) -> dict[str, str]:
     if len(os.fsencode(folder.name)) > _LONGEST:
         folder.cleanup()
         return conf
-    _folders.append(folder)
+    folders.append(folder)
     prefix = "spark.python.unix.domain.socket"
     settings = {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name} | conf
     if _DAEMON not in conf:
