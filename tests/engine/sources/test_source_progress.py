@@ -100,5 +100,6 @@ def test_a_reader_without_splits_becomes_idle_after_its_progress_was_restored() 
 def test_progress_that_was_stored_without_what_is_due_polls_at_once() -> None:
     progress = SourceReader(STEP, ManualClock()).progress()
     older = object.__new__(SourceProgress)
-    older.__setstate__([getattr(progress, each.name) for each in fields(progress)][:-1])
+    names = [each.name for each in fields(progress)]
+    older.__setstate__([getattr(progress, name) for name in names[: names.index("is_new")]])
     assert older.is_new
