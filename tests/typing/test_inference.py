@@ -4,48 +4,54 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import pytest
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
+from tests.support.type_checkers import run_checker
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parent.parent
+FILES: Final = ("inferred.py", "refused.py")
+pytestmark = pytest.mark.xdist_group("type checkers")
 
 
-def mypy(file: str, cache: Path) -> tuple[dict[int, str], set[int]]:
-    """The revealed types and the errors of a file, by line."""
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--cache-dir",
-        str(cache),
-        "--no-error-summary",
-        str(HERE / file),
-    ]
-    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
-    found = re.findall(rf"{re.escape(file)}:(\d+): (\w+): (.*)", output)
-    types = {
-        int(line): text[len('Revealed type is "') : -1]
-        for line, kind, text in found
-        if kind == "note" and text.startswith("Revealed type")
-    }
-    return types, {int(line) for line, kind, _ in found if kind == "error"}
+Found: TypeAlias = Mapping[str, tuple[dict[int, str], set[int]]]
+"""The revealed types and the errors of each file, by line."""
 
 
-def pyright(file: str) -> tuple[dict[int, str], set[int]]:
-    """The revealed types and the errors of a file, by line."""
-    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(HERE / file)]
-    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
-    found = [
-        (diagnostic["range"]["start"]["line"] + 1, diagnostic["severity"], diagnostic["message"])
-        for diagnostic in json.loads(output)["generalDiagnostics"]
-    ]
-    types = {line: text.rpartition(' is "')[2][:-1] for line, kind, text in found if kind == "information"}
-    return types, {line for line, kind, _ in found if kind == "error"}
+@pytest.fixture(scope="module")
+def by_mypy(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path_factory.mktemp("mypy"))]
+    command += ["--no-error-summary", *(str(HERE / file) for file in FILES)]
+    output = run_checker(command, cwd=ROOT).stdout
+    found: Found = {file: ({}, set()) for file in FILES}
+    for file, line, kind, text in re.findall(r"(\w+\.py):(\d+): (\w+): (.*)", output):
+        types, errors = found[file]
+        if kind == "error":
+            errors.add(int(line))
+        elif text.startswith("Revealed type is"):
+            types[int(line)] = text[len('Revealed type is "') : -1]
+    return found
+
+
+@pytest.fixture(scope="module")
+def by_pyright() -> Found:
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
+    output = run_checker([*command, *(str(HERE / file) for file in FILES)], cwd=ROOT).stdout
+    found: Found = {file: ({}, set()) for file in FILES}
+    for diagnostic in json.loads(output)["generalDiagnostics"]:
+        types, errors = found[Path(diagnostic["file"]).name]
+        line = diagnostic["range"]["start"]["line"] + 1
+        match diagnostic["severity"]:
+            case "error":
+                errors.add(line)
+            case "information":
+                types[line] = diagnostic["message"].rpartition(' is "')[2][:-1]
+    return found
 
 
 def without_modules(type_name: str) -> str:
@@ -67,26 +73,21 @@ def expected_errors() -> set[int]:
     return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("mypy")
-
-
-def test_mypy_infers_types_along_the_pipe(cache: Path) -> None:
-    types, errors = mypy("inferred.py", cache)
+def test_mypy_infers_types_along_the_pipe(by_mypy: Found) -> None:
+    types, errors = by_mypy["inferred.py"]
     assert {line: without_modules(name) for line, name in types.items()} == expected_types(0)
     assert errors == set()
 
 
-def test_mypy_reports_wrong_steps_and_no_others(cache: Path) -> None:
-    assert mypy("refused.py", cache)[1] == expected_errors()
+def test_mypy_reports_wrong_steps_and_no_others(by_mypy: Found) -> None:
+    assert by_mypy["refused.py"][1] == expected_errors()
 
 
-def test_pyright_infers_types_along_the_pipe() -> None:
-    types, errors = pyright("inferred.py")
+def test_pyright_infers_types_along_the_pipe(by_pyright: Found) -> None:
+    types, errors = by_pyright["inferred.py"]
     assert {line: without_modules(name) for line, name in types.items()} == expected_types(1)
     assert errors == set()
 
 
-def test_pyright_reports_wrong_steps_and_no_others() -> None:
-    assert pyright("refused.py")[1] == expected_errors()
+def test_pyright_reports_wrong_steps_and_no_others(by_pyright: Found) -> None:
+    assert by_pyright["refused.py"][1] == expected_errors()

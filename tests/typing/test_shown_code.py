@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_snippets import PAGES, ROOT, snippets
+from tests.support.type_checkers import run_checker
+
+pytestmark = pytest.mark.xdist_group("type checkers")
 
 
 def name_of(page: Path) -> str:
@@ -54,16 +56,13 @@ def test_mypy_accepts_the_code_shown(code_folder: Path, tmp_path: Path) -> None:
     checked = [sys.executable, "-m", "mypy", "--no-error-summary", "--config-file", os.devnull]
     checked += ["--python-executable", sys.executable, "--cache-dir", str(tmp_path / "cache")]
     checked += ["--ignore-missing-imports"]
-    environment = {**os.environ, "MYPYPATH": str(ROOT)}
     errors = []
     for number, files in enumerate(apart(sorted(path for path in code_folder.iterdir() if path.is_dir()))):
         together = tmp_path / str(number)
         together.mkdir()
         for name, path in files.items():
             (together / name).write_bytes(path.read_bytes())
-        completed = subprocess.run(
-            [*checked, *sorted(files)], capture_output=True, text=True, cwd=together, env=environment
-        )
+        completed = run_checker([*checked, *sorted(files)], together, {"MYPYPATH": str(ROOT)})
         assert completed.returncode in (0, 1), completed.stderr
         errors += [
             f"{files[line.partition(':')[0]].parent.name}/{line}"
@@ -79,7 +78,7 @@ def test_pyright_accepts_the_code_shown(code_folder: Path) -> None:
     settings = {"reportMissingImports": False, "reportUnusedExpression": False, "extraPaths": [str(ROOT)]}
     (code_folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(code_folder)]
-    completed = subprocess.run(command, capture_output=True, text=True, cwd=code_folder)
+    completed = run_checker(command, code_folder)
     report = json.loads(completed.stdout)
     assert report["summary"]["filesAnalyzed"] > 40
     errors = [
