@@ -9,6 +9,8 @@ import traceback
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
+from tests.streaming.simulation.harness import Simulate, failures
+from tests.streaming.simulation.rounds import simulate_rounds
 from tests.streaming.simulation.running import simulate
 
 CHUNK = 20
@@ -19,17 +21,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--seeds", default="0:200", help="from:to")
     parser.add_argument("--jobs", type=int, default=1, help="number of processes")
-    parser.add_argument("--loop", action="store_true", help="of a pipeline whose elements go round")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--loop", action="store_true", help="of a pipeline whose elements go round")
+    kinds.add_argument("--rounds", action="store_true", help="of loops whose rounds all workers run")
     parser.add_argument("--log", action="store_true", help="print all events, without measured times")
     parser.add_argument("-v", "--verbose", action="store_true")
     options = parser.parse_args()
+    run = simulate_rounds if options.rounds else partial(simulate, loop=options.loop)
     if options.seed is not None:
-        return show(options.seed, verbose=options.verbose, log=options.log, loop=options.loop)
+        return show(options.seed, run, verbose=options.verbose, log=options.log)
+    command = "tests.streaming.simulation" + " --loop" * options.loop + " --rounds" * options.rounds
     first, last = (int(part) for part in options.seeds.split(":"))
     chunks = [range(at, min(at + CHUNK, last)) for at in range(first, last, CHUNK)]
     failed, began = 0, time.perf_counter()
     with ProcessPoolExecutor(options.jobs) as pool:
-        for messages in pool.map(partial(failures, loop=options.loop), chunks):
+        for messages in pool.map(partial(failures, simulate=run, command=command), chunks):
             failed += len(messages)
             for line in messages:
                 print(line, flush=True)
@@ -37,24 +43,12 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def failures(seeds: range, *, loop: bool) -> list[str]:
-    """The errors of the seeds that fail."""
-    messages = []
-    for seed in seeds:
-        try:
-            simulate(seed, loop=loop)
-        except Exception as error:
-            asked = f"--seed {seed}" + " --loop" * loop
-            messages.append(f"seed {seed}: {type(error).__name__}: {error}; repeat it with {asked} -v")
-    return messages
-
-
-def show(seed: int, *, verbose: bool, log: bool, loop: bool) -> int:
+def show(seed: int, run: Simulate, *, verbose: bool, log: bool) -> int:
     """Run one seed, and print its events."""
     history: list[str] = []
     failed = ""
     try:
-        simulate(seed, history, loop=loop)
+        run(seed, history)
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"
         if verbose:

@@ -6,13 +6,12 @@ the elements of each key, and windows behind it count all elements, so nothing m
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import tidegate as tg
-from tests.streaming.simulation.outside import Checked, Numbers, Outside, Record, event_time
-from tests.streaming.simulation.pipeline import WINDOW, InPlaceSum, InvariantViolation, WithWindow
+from tests.streaming.simulation.checking import Checker, InvariantViolation, summed
+from tests.streaming.simulation.outside import Checked, Numbers, Record, event_time
 from tidegate.sdk.time import SECOND
 
 GENERATIONS = 3
@@ -109,88 +108,43 @@ def build_loop(name: str, numbers: int, partitions: int, keys: int, *, timers: b
     entering = source | "enter" >> tg.Map(lambda pair: (pair[1], ())).with_output_types(Any)
     counted = entering | "loop" >> tg.Feedback(body, max_backlog=2_000)
     _ = counted | "counted" >> tg.Write(Checked(name, stages=True, commit_by="task"))
-    windowed = (
-        counted
-        | "rekey" >> tg.Map(lambda record: (record[3][0] % 10, 1)).with_output_types(tuple[int, int])
-        | "windows" >> tg.WindowInto(tg.FixedWindows(WINDOW))
-        | "sums" >> tg.CombinePerKey(InPlaceSum())
-        | "end" >> tg.ParDo(WithWindow())
-    )
-    _ = windowed | "summed" >> tg.Write(Checked(name))
+    _ = summed(counted, by_digit) | "summed" >> tg.Write(Checked(name))
     return pipeline
 
 
-class LoopChecker:
-    """Checks every commit against the expected output."""
+def by_digit(record: Record) -> tuple[int, int]:
+    return record[3][0] % 10, 1
 
-    def __init__(self, outside: Outside, keys: int) -> None:
-        self._outside = outside
-        self._keys = keys
-        self._share = outside.numbers // outside.partitions
-        self._final = 0
-        self._begin()
 
-    def _begin(self) -> None:
-        self._checked = 0
-        self._counts: dict[int, int] = defaultdict(int)
+class LoopChecker(Checker):
+    """Checks the output of the pipeline."""
+
+    def begin(self) -> None:
         self._seen: set[Traveller] = set()
-        self._sums: dict[tuple[int, int], int] = {}
 
-    def check(self) -> None:
-        """Check the output that has been committed since the last call."""
-        committed = self._outside.committed
-        while self._checked < len(committed):
-            self._checked += 1
-            self._check(committed[self._checked - 1][1])
-
-    def mark_final(self) -> None:
-        """Checkpoint numbers start again at 1: none of the output committed so far will be repeated."""
-        self._final = len(self._outside.committed)
-
-    def rewind(self, checkpoint: int) -> None:
-        """The job resumes from this checkpoint because later ones are damaged: their output is going to be repeated."""
-        committed = self._outside.committed
-        committed[self._final :] = [(at, records) for at, records in committed[self._final :] if at <= checkpoint]
-        self._begin()
-        self.check()
-
-    def _check(self, records: Iterable[Record]) -> None:
-        for record in records:
-            match record:
-                case ("hop", key, count, traveller):
-                    if traveller in self._seen:
-                        raise InvariantViolation(f"{traveller} came twice")
-                    self._seen.add(traveller)
-                    self._counts[key] += 1
-                    if count != self._counts[key]:
-                        raise InvariantViolation(f"key {key}: count {count} follows {self._counts[key] - 1}")
-                    if key != key_of(traveller, self._keys):
-                        raise InvariantViolation(f"{traveller} has the key {key}")
-                case ("sum", digit, end, n):
-                    if (digit, end) in self._sums:
-                        raise InvariantViolation(f"the window of {digit} that ends at {end} came twice")
-                    self._sums[digit, end] = n
-                case other:
-                    raise InvariantViolation(f"what is {other}?")
+    def check_record(self, record: Record) -> None:
+        match record:
+            case ("hop", key, count, traveller):
+                if traveller in self._seen:
+                    raise InvariantViolation(f"{traveller} came twice")
+                self._seen.add(traveller)
+                self.check_count(key, count)
+                if key != key_of(traveller, self.keys):
+                    raise InvariantViolation(f"{traveller} has the key {key}")
+            case other:
+                raise InvariantViolation(f"what is {other}?")
 
     def finish(self, *, drained: bool) -> None:
-        """Check that the output is complete. `drained`: the source ended early, in each partition at any position."""
         entered = {number for number, way in self._seen if not way}
-        missing = set(range(self._share * self._outside.partitions)) - entered
-        if drained:
-            missing = {number for number in missing if number + 1 in entered and (number + 1) % self._share}
-        if missing:
-            raise InvariantViolation(f"{len(missing)} numbers are lost, such as {min(missing)}")
-        expected: dict[tuple[int, int], int] = defaultdict(int)
+        self.check_numbers(entered, drained=drained)
         todo: list[Traveller] = [(number, ()) for number in entered]
-        travellers = set()
+        expected = set()
         while todo:
             traveller = todo.pop()
-            travellers.add(traveller)
+            expected.add(traveller)
             todo += children(traveller)
-            at = event_time(traveller[0] % self._share) + seconds_of(traveller) * SECOND
-            expected[traveller[0] % 10, (at // (WINDOW * SECOND) + 1) * WINDOW * SECOND] += 1
-        if lost := travellers - self._seen:
+        if lost := expected - self._seen:
             raise InvariantViolation(f"{len(lost)} elements were lost in the loop, such as {min(lost)}")
-        if wrong := {at for at in expected.keys() | self._sums.keys() if self._sums.get(at) != expected.get(at)}:
-            raise InvariantViolation(f"{len(wrong)} window sums behind the loop are wrong, such as {min(wrong)}")
+        self.check_sums(
+            (number, event_time(number % self.share) + seconds_of((number, way)) * SECOND) for number, way in expected
+        )

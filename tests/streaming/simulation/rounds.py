@@ -2,28 +2,24 @@
 
 A bulk loop and one with a solution run over the same numbers, each with a constant that is kept, a side input, and what
 leaves it in each round. The files between regions and rounds are real; a worker that dies leaves what it has written.
-
-`python -m tests.streaming.simulation.rounds --seeds 0:200`, or `--seed 17` to see the events of one.
 """
 
 from __future__ import annotations
 
-import argparse
 import builtins
 import functools
 import random
-import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import tidegate as tg
+from tests.streaming.simulation.checking import InvariantViolation
 from tests.streaming.simulation.outside import Checked, Outside, outside_of
-from tests.streaming.simulation.pipeline import InvariantViolation
 from tests.streaming.simulation.world import NAME, Faults, Simulation, WorkerProcess
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
@@ -238,27 +234,3 @@ def _files_that_outlive_workers(simulation: Simulation, opened: ExitStack) -> It
 def planned(vertices: int) -> Plan:
     """The plan of the simulated pipeline: the same for all seeds of a size."""
     return plan(build(vertices).sealed(values=True), Traits(parallel=True, parallel_loops=True))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--seeds", default="0:200", help="from:to")
-    options = parser.parse_args(arguments)
-    first, last = (int(part) for part in options.seeds.split(":"))
-    failed = 0
-    for seed in range(first, last) if options.seed is None else [options.seed]:
-        history: list[str] = []
-        try:
-            simulate_rounds(seed, history)
-        except Exception as error:
-            failed += 1
-            print(f"seed {seed}: {type(error).__name__}: {error}; see its events with --seed {seed}", flush=True)
-        if options.seed is not None:
-            print("\n".join(history))
-    print(f"{failed} failed")
-    return 1 if failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

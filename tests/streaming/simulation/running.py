@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from tests.streaming.simulation.feedback import LoopChecker, build_loop
 from tests.streaming.simulation.outside import Outside
-from tests.streaming.simulation.pipeline import Checker, build
+from tests.streaming.simulation.pipeline import NumbersChecker, build
 from tests.streaming.simulation.world import NAME, Faults, Simulation
 from tidegate.runners.checkpoint import state_files
 from tidegate.runners.plan import Plan
@@ -71,7 +71,7 @@ def simulate(
         pipeline = planned(numbers, partitions, discovers=discovers)
     job = Job("simulated", "run", pipeline, settings)
     outside = Outside(numbers, partitions, discovers)
-    checker = (LoopChecker if loop else Checker)(outside, KEYS)
+    checker = (LoopChecker if loop else NumbersChecker)(outside, KEYS)
     simulation = Simulation(seed, job, outside, checker, faults or Faults(), uploads=seed % 3 == 0)
     with ExitStack() as replaced:
         replaced.enter_context(patch.object(epoch_fencing, "open_storage", simulation.disk_of))

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.simulation.pipeline import InvariantViolation
+from tests.streaming.simulation.harness import Mutation, as_seeded, failures, first_violation
 from tests.streaming.simulation.running import simulate
 from tests.streaming.simulation.world import Simulation
+from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog, BacklogSnapshot, Entry
 from tidegate.runners.streaming.feedback import head as heads
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
@@ -24,28 +25,18 @@ from tidegate.runners.streaming.feedback.task_loops import TaskLoops
 from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Event, Item, LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import LoopReport
+from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS
 
 CHUNKS = 4
-MUTATION_SEEDS = 200
-"""The number of seeds within which each mutation is detected."""
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_elements_go_round_exactly_once_under_any_faults(chunk: int, pytestconfig: pytest.Config) -> None:
-    seeds = pytestconfig.getoption("--feedback-seeds")
-    failed = []
-    for seed in range(chunk, seeds, CHUNKS):
-        try:
-            simulate(seed, loop=True)
-        except Exception as error:
-            failed.append(
-                f"python -m tests.streaming.simulation --loop --seed {seed} -v  # {type(error).__name__}: {error}"
-            )
+    seeds = range(chunk, pytestconfig.getoption("--feedback-seeds"), CHUNKS)
+    failed = failures(seeds, partial(simulate, loop=True), "tests.streaming.simulation --loop")
     assert not failed, "\n".join(failed)
-
-
-Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def grant_when_taken(patch: pytest.MonkeyPatch) -> None:
@@ -93,6 +84,30 @@ def record_nothing(patch: pytest.MonkeyPatch) -> None:
         done()
 
     patch.setattr(FeedbackChannel, "record_feedback", forget)
+
+
+def stop_recording_a_channel_too_early(patch: pytest.MonkeyPatch) -> None:
+    """A head's recording is complete when the barrier is missing on one more of its channels."""
+    record = FeedbackChannel.record_feedback
+    channels: dict[str, set[ChannelId]] = {}
+
+    def early(self: FeedbackChannel, checkpoint: int, note: Any, done: Any) -> None:
+        snapshot: TaskSnapshot = done.func.__self__
+        recorded = channels.setdefault(snapshot.name, set())
+        recorded.add(self.id)
+
+        def noting(block: Block, hops: int) -> None:
+            if snapshot.missing & recorded:
+                note(block, hops)
+
+        def ended() -> None:
+            done()
+            if len(snapshot.missing & recorded) == 1:
+                snapshot.missing -= recorded
+
+        record(self, checkpoint, noting, ended)
+
+    patch.setattr(FeedbackChannel, "record_feedback", early)
 
 
 def leave_out_the_backlog(patch: pytest.MonkeyPatch) -> None:
@@ -153,15 +168,18 @@ def restore_twice(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TaskLoops, "restore", twice)
 
 
-def as_seeded(simulation: Simulation) -> None:
-    """Leave the settings as the seed determines them."""
-
-
 def with_a_credit_of_one(simulation: Simulation) -> None:
     """Each channel has room for one block of one element; a run that takes this long is in a deadlock."""
     settings = replace(simulation.job.settings, credit=1, block_size=1)
     simulation.job = replace(simulation.job, settings=settings)
     vars(simulation)["run"] = partial(simulation.run, max_events=40_000)
+
+
+def with_frequent_checkpoints(simulation: Simulation) -> None:
+    """Many checkpoints are taken."""
+    settings = simulation.job.settings
+    frequent = replace(settings.checkpoints, interval=0.05, tolerated_failures=1000)
+    simulation.job = replace(simulation.job, settings=replace(settings, checkpoints=frequent))
 
 
 @pytest.mark.sampled(3)
@@ -178,23 +196,16 @@ def with_a_credit_of_one(simulation: Simulation) -> None:
         pytest.param(lose_the_backlog, as_seeded, id="lose-the-backlog"),
         pytest.param(pass_marks_at_the_first, as_seeded, id="pass-marks-at-the-first"),
         pytest.param(restore_twice, as_seeded, id="restore-twice"),
+        pytest.param(
+            stop_recording_a_channel_too_early, with_frequent_checkpoints, id="stop-recording-a-channel-too-early"
+        ),
     ],
 )
 def test_a_deliberate_fault_of_loops_is_detected(
     mutation: Mutation, mutate: Callable[[Simulation], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    assert first_violation(range(MUTATION_SEEDS), mutate) is not None
-
-
-def first_violation(seeds: range, mutate: Callable[[Simulation], None]) -> int | None:
-    """The first seed for which an invariant is violated."""
-    for seed in seeds:
-        try:
-            simulate(seed, mutate=mutate, loop=True)
-        except InvariantViolation:
-            return seed
-    return None
+    assert first_violation(partial(simulate, mutate=mutate, loop=True)) is not None
 
 
 def test_no_loop_deadlocks_with_a_credit_of_one() -> None:

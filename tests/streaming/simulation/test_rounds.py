@@ -6,14 +6,14 @@ Further tests introduce deliberate faults into what rounds are made of, and chec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import Any
 
 import pytest
 
-from tests.streaming.simulation.pipeline import InvariantViolation
+from tests.streaming.simulation.harness import Mutation, failures, first_violation
 from tests.streaming.simulation.rounds import simulate_rounds
 from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
@@ -27,20 +27,12 @@ from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.sdk.data.block import Block
 
 CHUNKS = 5
-MUTATION_SEEDS = 200
-"""The number of seeds within which each mutation is detected."""
-
-Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_each_round_counts_once_whichever_worker_dies(chunk: int, pytestconfig: pytest.Config) -> None:
-    failed = []
-    for seed in range(chunk, pytestconfig.getoption("--round-seeds"), CHUNKS):
-        try:
-            simulate_rounds(seed)
-        except Exception as error:
-            failed.append(f"python -m tests.streaming.simulation.rounds --seed {seed}  # {error}")
+    seeds = range(chunk, pytestconfig.getoption("--round-seeds"), CHUNKS)
+    failed = failures(seeds, simulate_rounds, "tests.streaming.simulation --rounds")
     assert not failed, "\n".join(failed)
 
 
@@ -143,14 +135,4 @@ def cut_off_what_is_done(patch: pytest.MonkeyPatch) -> None:
 )
 def test_a_deliberate_fault_in_rounds_is_detected(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
     mutation(monkeypatch)
-    assert first_violation(range(MUTATION_SEEDS)) is not None
-
-
-def first_violation(seeds: range) -> int | None:
-    """The first seed for which an invariant is violated."""
-    for seed in seeds:
-        try:
-            simulate_rounds(seed)
-        except InvariantViolation:
-            return seed
-    return None
+    assert first_violation(simulate_rounds) is not None

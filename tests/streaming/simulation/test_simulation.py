@@ -12,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
 
-from tests.streaming.simulation.pipeline import InvariantViolation
+from tests.streaming.simulation.harness import Mutation, as_seeded, failures, first_violation
 from tests.streaming.simulation.running import simulate
 from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.checkpoint.parts import SplitProgress
@@ -43,20 +44,13 @@ from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.sdk.portable.model import Write
 
 CHUNKS = 20
-MUTATION_SEEDS = 200
-"""The number of seeds within which each mutation is detected."""
 ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_output_is_exactly_once_and_in_order_under_any_faults(chunk: int, pytestconfig: pytest.Config) -> None:
-    seeds = pytestconfig.getoption("--simulation-seeds")
-    failed = []
-    for seed in range(chunk, seeds, CHUNKS):
-        try:
-            simulate(seed)
-        except Exception as error:
-            failed.append(f"python -m tests.streaming.simulation --seed {seed} -v  # {type(error).__name__}: {error}")
+    seeds = range(chunk, pytestconfig.getoption("--simulation-seeds"), CHUNKS)
+    failed = failures(seeds, simulate, "tests.streaming.simulation")
     assert not failed, "\n".join(failed)
 
 
@@ -65,9 +59,6 @@ def test_schedules_that_once_revealed_a_bug(seed: int) -> None:
     """A coordinator presumed dead aborts output at the same time as its successor; a task's input ends between the
     first barrier and the abort of a checkpoint, after which no other barrier arrives."""
     simulate(seed)
-
-
-Mutation = Callable[[pytest.MonkeyPatch], None]
 
 
 def skip_alignment(patch: pytest.MonkeyPatch) -> None:
@@ -241,10 +232,6 @@ def with_frequent_aborts(simulation: Simulation) -> None:
     simulation.job = replace(simulation.job, settings=replace(settings, checkpoints=frequent))
 
 
-def as_seeded(simulation: Simulation) -> None:
-    """Leave the settings as the seed determines them."""
-
-
 @pytest.mark.parametrize(
     ("mutation", "mutate"),
     [
@@ -272,17 +259,7 @@ def test_a_deliberate_fault_of_the_engine_is_detected(
     mutation: Mutation, mutate: Callable[[Simulation], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutation(monkeypatch)
-    assert first_violation(range(MUTATION_SEEDS), mutate) is not None
-
-
-def first_violation(seeds: range, mutate: Callable[[Simulation], None]) -> int | None:
-    """The first seed for which an invariant is violated."""
-    for seed in seeds:
-        try:
-            simulate(seed, mutate=mutate)
-        except InvariantViolation:
-            return seed
-    return None
+    assert first_violation(partial(simulate, mutate=mutate)) is not None
 
 
 def test_a_seed_determines_all_events_under_any_hash_seed() -> None:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Generic, TypeVar
 from zlib import crc32
 
-from tests.streaming.simulation.feedback import LoopChecker
+from tests.streaming.simulation.checking import Checker, InvariantViolation
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
-from tests.streaming.simulation.pipeline import Checker, InvariantViolation
 from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.checkpoint.catalog import checkpoint_numbers, latest
 from tidegate.runners.checkpoint.manifest import ManifestError
@@ -540,7 +539,7 @@ class Simulation:
         seed: int,
         job: Job,
         outside: Outside,
-        checker: Checker | LoopChecker,
+        checker: Checker,
         faults: Faults,
         *,
         uploads: bool = False,
