@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tidegate.runners.engine.iteration import backlog as module
-from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog
+from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog, BacklogSnapshot
+from tidegate.runners.engine.rescale import overlaid
 from tidegate.sdk.data.block import Block
 
 
@@ -35,11 +38,41 @@ def test_a_backlog_is_a_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, b
         assert len(backlog) == len(queue)
         assert backlog.low == min((at for _, _, at in queue), default=NOTHING)
         if serial % 50 == 0:
-            found = [(hops, value) for hops, block in backlog.entries() for value in block.values]
+            found = [(hops, value) for hops, columns in backlog.stored() for value in columns[0]]
             assert found == [(hops, value) for hops, value, _ in queue]
     assert spilled == (budget < 1_000_000)
     backlog.clear()
     assert (len(backlog), list(tmp_path.iterdir())) == (0, [])
+
+
+def test_a_snapshot_is_read_a_piece_at_a_time_whatever_becomes_of_the_backlog(tmp_path: Path) -> None:
+    backlog = Backlog(2_000, lambda: tmp_path)
+    for serial in range(300):
+        backlog.add(Block([serial], serial), serial % 3)
+    backlog.take(1)
+    names = {path.name for path in tmp_path.iterdir()}
+    snapshot = BacklogSnapshot(backlog.stored(), 7, 1)
+    while len(backlog):
+        backlog.take(50)
+    backlog.add(Block([1000], 0), 0)
+    pieces = list(snapshot.pieces(16))
+    assert max(count for _, count in pieces) == 16
+    restored: Any = None
+    for piece, _ in pieces:
+        restored = overlaid(restored, pickle.loads(pickle.dumps(piece)))
+    assert [(hops, *columns[0]) for hops, columns in restored.blocks] == [
+        (serial % 3, serial) for serial in range(1, 300)
+    ]
+    assert (restored.watermark, restored.task) == (7, 1)
+    assert names == {path.name for path in tmp_path.iterdir()} != set()
+    del snapshot
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_empty_backlog_has_a_snapshot() -> None:
+    [(piece, count)] = BacklogSnapshot(Backlog(1, Path).stored(), 7, 1).pieces(16)
+    assert isinstance(piece, BacklogSnapshot)
+    assert (list(piece.blocks), piece.watermark, count) == ([], 7, 0)
 
 
 def test_blocks_are_joined_that_have_gone_round_equally_often() -> None:

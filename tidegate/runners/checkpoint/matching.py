@@ -20,7 +20,7 @@ from tidegate.runners.checkpoint.step_state import (
 )
 from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable.model import Feedback, Node, ParDo, Write, side_inputs
+from tidegate.sdk.portable.model import Node, ParDo, Write, side_inputs
 
 
 class ResumeError(BuildError):
@@ -135,8 +135,8 @@ def _range(index: int, count: int, groups: int) -> tuple[int, int]:
 
 
 def lets_elements_wait(node: Node) -> bool:
-    """Return whether the state of a node has elements that are not divided by key."""
-    return bool(side_inputs(node)) or isinstance(node, Feedback) or (isinstance(node, ParDo) and node.calls is not None)
+    """Return whether the state of a node has elements that may belong to any task."""
+    return bool(side_inputs(node)) or (isinstance(node, ParDo) and node.calls is not None)
 
 
 def _describe(facts: StepFacts) -> str:

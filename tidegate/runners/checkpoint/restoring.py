@@ -13,7 +13,7 @@ from tidegate.runners.checkpoint.state_files import Read, StateFile, checked, re
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.checkpoint.task_state import TaskState, loads
 from tidegate.runners.engine.operator_graph import state_name
-from tidegate.runners.engine.rescale import KeyFilter, rescaled
+from tidegate.runners.engine.rescale import FormerTask, KeyFilter, rescaled
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.exchange.stream_partitioner import owner
 from tidegate.runners.plan import Step
@@ -54,8 +54,8 @@ class StoredParts:
         stage that had one of its steps.
 
         Key group `g` belongs to task `g * parallelism // max_parallelism`. State without a key, such as metrics, stays
-        with the task of the same index, or goes to the last task. Elements that wait for a side input or a call, or
-        have been fed back, may belong to any task, so there every task reads all states.
+        with the task of the same index, or goes to the last task; so do elements that have been fed back. Those
+        that wait for a side input or a call may belong to any task, so there every task reads all states.
         """
         names = map(state_name, steps)
         stages = dict.fromkeys(self._stage_of[name] for name in names if name in self._stage_of)
@@ -86,7 +86,11 @@ def restored_state(
     `redistributed`: the blocks in flight to the former tasks that belong to this one, if there were more or fewer.
     """
     states = [(part, loads(checked(part.handle.files[0], read))) for part in parts]
-    assigned = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == index]
+
+    def takes_over(former: int) -> bool:
+        return min(former, parallelism - 1) == index
+
+    assigned = [(part, state) for part, state in states if takes_over(part.task.index)]
     metrics = MetricCells()
     for _, state in assigned:
         metrics.merge(state.metrics)
@@ -104,6 +108,8 @@ def restored_state(
         )
 
     def keeps(key: Any) -> bool:
+        if isinstance(key, FormerTask):  # its backlog stays together with what has been recorded behind it
+            return takes_over(key.index)
         return parallelism == 1 or owner(key_group(key, max_parallelism), parallelism, max_parallelism) == index
 
     standings = merged_statuses([state.standings for _, state in states])

@@ -27,6 +27,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
+from tidegate.runners.engine.iteration.backlog import BacklogSnapshot
 from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import ColumnTable, KeyedState
@@ -129,6 +130,8 @@ def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
             for piece, n in pieces(inner):
                 yield replace(outer, inner=piece), n
                 outer = replace(snapshot, waiting=None, sides={})
+        case BacklogSnapshot():
+            yield from snapshot.pieces(PIECE)
         case _:
             yield snapshot, 1
 

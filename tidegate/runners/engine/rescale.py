@@ -13,10 +13,11 @@ of processing times and counters. Side inputs are the same in every task, so tho
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidegate.runners.engine.asynchronous.snapshot import AsyncSnapshot
-from tidegate.runners.engine.iteration.backlog import BacklogSnapshot
+from tidegate.runners.engine.iteration.backlog import BacklogSnapshot, MoreBacklog
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
 from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
@@ -24,7 +25,14 @@ from tidegate.sdk.data.block import take_panes, take_timestamps
 from tidegate.sdk.portable.model import KeyOf
 
 KeyFilter: TypeAlias = Callable[[Any], bool]
-"""Whether a key is assigned to the task."""
+"""Whether a key is assigned to the task; asked of a `FormerTask`, whether that which has no key is."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormerTask:
+    """One of the tasks that stored the snapshots, by its index."""
+
+    index: int
 
 
 def rescaled(snapshots: Sequence[Any], keeps: KeyFilter) -> Any:
@@ -68,7 +76,7 @@ def select_keys(snapshot: Any, keeps: KeyFilter) -> Any:
         case LoopSnapshot():
             return snapshot if keeps(None) else None
         case BacklogSnapshot(task=task):
-            return snapshot if keeps(task) else None
+            return snapshot if keeps(FormerTask(task)) else None
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -138,6 +146,10 @@ def overlaid(before: Any, later: Any) -> Any:
                 later.inner_watermark,
                 overlaid(before.inner, later.inner),
             )
+        case BacklogSnapshot(), MoreBacklog():
+            assert isinstance(before.blocks, list)
+            before.blocks.extend(later.blocks)
+            return before
         case (
             (AsyncSnapshot(), AsyncSnapshot())
             | (LoopSnapshot(), LoopSnapshot())

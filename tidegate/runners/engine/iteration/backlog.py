@@ -12,15 +12,16 @@
 from __future__ import annotations
 
 import pickle
+import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.memory.gauge import SAMPLE, MemoryGauge, mean_size
-from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
+from tidegate.runners.engine.memory.spill_file import SpillFile, keep_removed_files, new_file
 from tidegate.sdk.data.block import Block, joined
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.user_code.redefined_classes import dumps
@@ -30,6 +31,8 @@ NOTHING: Final = MAX_MICROS + 1
 
 Entry: TypeAlias = tuple[int, Block]
 """How often the elements of a block have gone round, and the block."""
+StoredEntry: TypeAlias = tuple[int, tuple[Any, ...]]
+"""The same, with the block's columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,31 @@ class BacklogSnapshot:
     """The columns of all blocks, with how often each has gone round. `watermark`: that of the loop (µs); `task`: the
     index of the task, whose blocks stay together when the number of tasks changes."""
 
-    blocks: list[tuple[int, tuple[Any, ...]]]
+    blocks: Iterable[StoredEntry]
     watermark: int
     task: int
+
+    def pieces(self, size: int) -> Iterator[tuple[BacklogSnapshot | MoreBacklog, int]]:
+        """The snapshot in pieces of about `size` elements, each with the number of its elements. Of what is on disk,
+        one piece after the other is read."""
+        blocks: list[StoredEntry] = []
+        piece: BacklogSnapshot | MoreBacklog = BacklogSnapshot(blocks, self.watermark, self.task)
+        elements = 0
+        for hops, columns in self.blocks:
+            if elements >= size:
+                yield piece, elements
+                blocks, elements = [], 0
+                piece = MoreBacklog(blocks)
+            blocks.append((hops, columns))
+            elements += len(columns[0])
+        yield piece, elements
+
+
+@dataclass(frozen=True, slots=True)
+class MoreBacklog:
+    """What follows the blocks of a `BacklogSnapshot`."""
+
+    blocks: list[StoredEntry]
 
 
 class Backlog:
@@ -104,12 +129,11 @@ class Backlog:
             blocks.append(self._pop()[1])
         return hops, joined(blocks)
 
-    def entries(self) -> Iterator[Entry]:
-        """All blocks in order, without removing them."""
-        yield from self._front
-        for file in self._files:
-            yield from file.entries()
-        yield from self._tail
+    def stored(self) -> Iterable[StoredEntry]:
+        """All blocks in order, as they are now; what is on disk is read when it is asked for."""
+        return _Stored(
+            [*self._front], [(each.spilled, each.read, each.spilled.size) for each in self._files], self._tail
+        )
 
     def clear(self) -> None:
         """Drop all elements."""
@@ -170,13 +194,26 @@ class _Batches:
             self.read = file.tell()
         return [(hops, Block(*columns)) for hops, columns in batch]
 
-    def entries(self) -> Iterator[Entry]:
-        """All blocks that have not been read, which this leaves as it is."""
-        with self.spilled.reader() as file:
-            file.seek(self.read)
-            while file.tell() < self.spilled.size:
-                for hops, columns in pickle.load(file):
-                    yield hops, Block(*columns)
+
+class _Stored:
+    """The blocks of a backlog at one moment. `files`: each with the part of it that belongs to the backlog; they are
+    not deleted as long as this is there."""
+
+    def __init__(self, front: list[Entry], files: list[tuple[SpillFile, int, int]], tail: list[Entry]) -> None:
+        self._front, self._files, self._tail = front, files, [*tail]
+        if files:
+            weakref.finalize(self, keep_removed_files())
+
+    def __iter__(self) -> Iterator[StoredEntry]:
+        for hops, block in self._front:
+            yield hops, columns_of(block)
+        for spilled, start, end in self._files:
+            with spilled.reader() as file:
+                file.seek(start)
+                while file.tell() < end:
+                    yield from pickle.load(file)
+        for hops, block in self._tail:
+            yield hops, columns_of(block)
 
 
 _FILE_SIZE: Final = 64 << 20

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.errors.attribution import located
-from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog, BacklogSnapshot, Entry, columns_of, least
+from tidegate.runners.engine.iteration.backlog import NOTHING, Backlog, BacklogSnapshot, Entry, least
 from tidegate.runners.engine.iteration.feedback import FED_BACK, FED_BACK_LATE, TOO_FAR, multiplies
 from tidegate.runners.engine.iteration.feedback_loop import FeedbackLoop
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -187,8 +187,7 @@ class LoopHead(Operator):
     # -- state
 
     def snapshot(self, keys: Collection[Any] | None = None) -> BacklogSnapshot:
-        blocks = [(hops, columns_of(block)) for hops, block in self.backlog.entries()]
-        return BacklogSnapshot(blocks, self._status.watermark, self._index)
+        return BacklogSnapshot(self.backlog.stored(), self._status.watermark, self._index)
 
     def restore(self, state: BacklogSnapshot) -> None:
         for hops, columns in state.blocks:
