@@ -1,12 +1,14 @@
-"""Whether a loop has another round: a pure function of what a round has emitted (SEMANTICS, Iterations)."""
+"""Whether a loop has another round: a pure function of what a round has emitted (SEMANTICS, Iterations).
+And the metrics of its rounds, and of how it ended."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.sdk.errors import RunError, counted
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
 from tidegate.sdk.portable.model import Iterate
 
 Decision: TypeAlias = Literal["again", "over", "unmet"]
@@ -47,6 +49,35 @@ def decide_by_number(loop: Iterate, done: int) -> Decision:
     if done < loop.rounds:
         return "again"
     return "unmet" if loop.has_condition else "over"
+
+
+def count_round(
+    total: MetricCells,
+    loop: Iterate,
+    number: int,
+    fed_back: int,
+    seconds: float,
+    metrics: MetricCells | None = None,
+    labels: Set[str] = frozenset(),
+) -> None:
+    """Add a round's metrics to those of the run, and keep them by round as well. `metrics`: those of all steps, of
+    which these `labels` are in the body."""
+    cells = MetricCells()
+    cells.count(MetricKey(loop.label, ENGINE, FED_BACK), fed_back)
+    total.merge(cells)
+    if number <= ROUNDS_KEPT:
+        if metrics is not None:
+            cells.merge(metrics.of_steps(labels))
+        cells.gauges[MetricKey(loop.label, ENGINE, SECONDS)] = seconds
+        total.merge(in_round(cells, number))
+    if metrics is not None:
+        total.merge(metrics)
+
+
+def count_end(total: MetricCells, loop: Iterate, rounds: int, decision: Decision) -> None:
+    """Add how a loop ended to the metrics of the run."""
+    total.count(MetricKey(loop.label, ENGINE, ROUNDS), rounds)
+    total.count(MetricKey(loop.label, ENGINE, CONVERGED if decision == "over" else NOT_CONVERGED))
 
 
 def not_met(loop: Iterate, done: int) -> BaseException:

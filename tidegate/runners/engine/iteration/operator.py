@@ -11,13 +11,9 @@ from typing import Any, Final
 from tidegate.runners.engine.errors.attribution import located, user_error
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.iteration.decision import (
-    CONVERGED,
-    FED_BACK,
-    NOT_CONVERGED,
-    ROUNDS,
-    ROUNDS_KEPT,
-    SECONDS,
     Decision,
+    count_end,
+    count_round,
     decide,
     decide_by_number,
     not_met,
@@ -32,7 +28,7 @@ from tidegate.runners.plan import Loop
 from tidegate.sdk.authoring.combine import CombineFn, MaxFn, MinFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, counted
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting, in_round, in_step
+from tidegate.sdk.metrics import MetricCells, collecting, in_step
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
@@ -246,8 +242,7 @@ class LoopOperator(Operator):
 
     def _end(self, decision: Decision) -> Iterator[Emitted]:
         node = self.node
-        self.context.metrics.count(MetricKey(node.label, ENGINE, ROUNDS), self._done)
-        self.context.count(node.label, CONVERGED if decision == "over" else NOT_CONVERGED)
+        count_end(self.context.metrics, node, self._done, decision)
         if decision == "unmet" and node.strict:
             raise not_met(node, self._done)
         left = self._begin() if self._variables is None else self._variables
@@ -266,14 +261,7 @@ class LoopOperator(Operator):
 
     def _record(self, number: int, metrics: MetricCells, fed_back: int, seconds: float) -> None:
         """Add a round's metrics to those of the run, and keep them by round as well."""
-        total = self.context.metrics
-        if number <= ROUNDS_KEPT:
-            of_body = metrics.of_steps(self._labels)
-            of_body.count(MetricKey(self.node.label, ENGINE, FED_BACK), fed_back)
-            of_body.gauges[MetricKey(self.node.label, ENGINE, SECONDS)] = seconds
-            total.merge(in_round(of_body, number))
-        total.merge(metrics)
-        self.context.count(self.node.label, FED_BACK, fed_back)
+        count_round(self.context.metrics, self.node, number, fed_back, seconds, metrics, self._labels)
 
     def _context_of(self, number: int, metrics: MetricCells) -> Context:
         checks = self.context.checks

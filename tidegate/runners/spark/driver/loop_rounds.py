@@ -17,13 +17,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tidegate.runners.engine.iteration.decision import (
-    CONVERGED,
-    FED_BACK,
-    NOT_CONVERGED,
-    ROUNDS,
-    ROUNDS_KEPT,
-    SECONDS,
     Decision,
+    count_end,
+    count_round,
     decide,
     decide_by_number,
     not_met,
@@ -48,7 +44,7 @@ from tidegate.runners.spark.task_io.frames import union
 from tidegate.runners.spark.worker.entry import end_function
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import visible
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
+from tidegate.sdk.metrics import MetricCells
 
 RELIABLE_EVERY: Final = 10
 """After how many rounds there is a checkpoint that no lost executor takes with it, if Spark has a directory for it."""
@@ -347,18 +343,10 @@ class LoopRounds:
         """Add a round's metrics to those of the run, and keep them by round as well."""
         node = self._loop.node
         changing = (each for each in node.variables if each.form != "solution" and each.after != each.before)
-        cells = MetricCells()
-        cells.count(MetricKey(node.label, ENGINE, FED_BACK), sum(emitted[each.before] for each in changing))
-        if number <= ROUNDS_KEPT:
-            of_round = metrics.of_steps(self._loop.labels)
-            of_round.merge(cells)
-            of_round.gauges[MetricKey(node.label, ENGINE, SECONDS)] = seconds
-            self._metrics.merge(in_round(of_round, number))
-        self._metrics.merge(metrics)
-        self._metrics.merge(cells)
+        fed_back = sum(emitted[each.before] for each in changing)
+        count_round(self._metrics, node, number, fed_back, seconds, metrics, self._loop.labels)
         if decision != "again":
-            self._metrics.count(MetricKey(node.label, ENGINE, ROUNDS), number)
-            self._metrics.count(MetricKey(node.label, ENGINE, CONVERGED if decision == "over" else NOT_CONVERGED))
+            count_end(self._metrics, node, number, decision)
         self._frames.end_action()
 
     def _release(self, state: _State) -> None:

@@ -9,19 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from tidegate.runners.engine.iteration.decision import (
-    CONVERGED,
-    FED_BACK,
-    NOT_CONVERGED,
-    ROUNDS,
-    ROUNDS_KEPT,
-    SECONDS,
-    Decision,
-    decide,
-)
+from tidegate.runners.engine.iteration.decision import Decision, count_end, count_round, decide
 from tidegate.runners.plan import Loop, Plan, left_for
 from tidegate.runners.streaming.protocol.worker_messages import TaskEnded
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, in_round
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import SECOND
 
 
@@ -65,14 +56,8 @@ class LoopRounds:
         left = {each.before: emitted.get(left_for(node, each), 0) for each in node.variables if each.form != "solution"}
         emitted |= left
         fed_back = sum(left.get(each.before, 0) for each in node.variables if each.after != each.before)
-        cells = MetricCells()
-        cells.count(MetricKey(label, ENGINE, FED_BACK), fed_back)
-        self.metrics.merge(cells)
-        if number <= ROUNDS_KEPT:
-            cells.gauges[MetricKey(label, ENGINE, SECONDS)] = (now - self._began) / SECOND
-            self.metrics.merge(in_round(cells, number))
+        count_round(self.metrics, node, number, fed_back, (now - self._began) / SECOND)
         decision = decide(node, number, emitted)
         if decision != "again":
-            self.metrics.count(MetricKey(label, ENGINE, ROUNDS), number)
-            self.metrics.count(MetricKey(label, ENGINE, CONVERGED if decision == "over" else NOT_CONVERGED))
+            count_end(self.metrics, node, number, decision)
         return decision
