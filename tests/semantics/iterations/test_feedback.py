@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import resource
 import time
@@ -350,13 +351,20 @@ def test_what_has_gone_round_so_often_leaves_by_another_output(looping: str) -> 
     assert p.result.metrics().counter("too_far") == 2
 
 
-def test_hops_are_counted_through_calls_beside_the_stream(looping: str) -> None:
-    def slow_for_even(n: int) -> int:
-        time.sleep(0.002 * (n % 2 == 0))
+def test_hops_are_counted_through_calls_beside_the_stream(looping: str, tmp_path: Path) -> None:
+    """The calls of the first two numbers return when that of the last one has begun."""
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+
+    def last_returns_first(n: int) -> int:
+        if n == 21:
+            os.open(gate, os.O_RDWR)  # this process keeps it open
+        elif n % 2 == 0:
+            os.close(os.open(gate, os.O_RDONLY))  # when it has been opened for writing
         return n + 1
 
     def again(numbers: Any) -> Any:
-        return tg.Round(numbers | tg.AsyncMap(slow_for_even, ordered=False), out=numbers)
+        return tg.Round(numbers | tg.AsyncMap(last_returns_first, ordered=False), out=numbers)
 
     with TestPipeline(looping) as p:
         result = p | tg.Create([0, 10, 21]) | tg.Feedback(again, max_hops=1)
