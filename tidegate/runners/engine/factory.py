@@ -86,6 +86,11 @@ def build(
 
         return LookupOperator(step.tail, context)
     links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
+    match step.nodes:
+        case (ParDo(), CombinePerKey() as joined, _, *_):
+            from tidegate.runners.engine.iteration.kept_join import meeting
+
+            links = (meeting(links[1], joined, context), *links[2:])
     main = step.outputs[0]
     match step.tail:
         case GroupByKey() | CombinePerKey() as node:
@@ -169,10 +174,10 @@ def _grouping(
         case "table", CombinePerKey() if (kept := context.tables.kept.get(node.label)) is not None:
             from tidegate.runners.engine.grouping.kept_tables import kept_grouping
             from tidegate.runners.engine.grouping.operator import TableOperator
-            from tidegate.runners.engine.iteration.kept_join import KeptJoin, joins
+            from tidegate.runners.engine.iteration.kept_join import JoinInput, KeptJoin, joins
 
-            if joins(node, kept) and not links:
-                return KeptJoin(node, context, main, kept)
+            if joins(node, kept):
+                return JoinInput(node, context, main, *links) if links else KeptJoin(node, context, main, kept)
             return TableOperator(links, kept_grouping(node, context, main, kept), sides=sides)
         case "table", _:
             from tidegate.runners.engine.grouping.batch_table import Grouping

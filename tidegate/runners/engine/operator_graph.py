@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.factory import build
+from tidegate.runners.engine.iteration.kept_join import JoinedSteps, with_joins
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import AwaitingOperator, Context, Emitted, Operator
 from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgress, MinWatermark, StepProgress
@@ -105,12 +106,16 @@ class Graph:
         context: Context,
         outlets: Mapping[str, list[Outlet]],
     ) -> None:
+        joined = JoinedSteps(plan, tuple(steps), tuple(edges), {})
+        if context.tables.kept:
+            joined = with_joins(joined, context.tables.kept, outlets)
+        plan = joined.plan
         self._nodes: dict[int, _Node] = {}
         self._statuses: dict[str, CollectionStatus] = {}
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
-        for step in steps:
+        for step in joined.steps:
             operator = build(step, plan, context, make_graph=Graph)
             node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operator)
             if context.wrap is not None:
@@ -128,8 +133,10 @@ class Graph:
         """A heap of the places of the nodes that are not clean, each place once."""
         self._paused: list[_Node] = []
         """The nodes that paused when watermarks were last propagated."""
-        for edge in edges:
+        for edge in joined.edges:
             self._targets.setdefault(edge.collection, []).append((self._nodes[edge.target], _name(edge)))
+        self._entries = self._nodes | {step: self._nodes[other] for step, other in joined.entries.items()}
+        """By step, the node that takes its input."""
         self._opened: list[Operator] = []
 
     # -- life cycle
@@ -176,13 +183,13 @@ class Graph:
 
     def delivering(self, edge: Edge, block: Block) -> Iterator[None]:
         """Like `deliver`, but yields after each block that leaves the graph."""
-        node = self._nodes[edge.target]
+        node = self._entries[edge.target]
         self._mark_dirty(node)
         return self._emitting(node.operator.process(block, _name(edge)))
 
     def delivering_keyed(self, edge: Edge, keyed: KeyedBatch) -> Iterator[None]:
         """Like `delivering`, for elements that are grouped by key."""
-        node = self._nodes[edge.target]
+        node = self._entries[edge.target]
         self._mark_dirty(node)
         return self._emitting(node.operator.process_keyed(keyed, _name(edge)))
 

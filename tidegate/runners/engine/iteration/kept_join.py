@@ -1,21 +1,31 @@
-"""Join of what a round changes with what is the same in all rounds: each element meets the kept ones at once."""
+"""Joins of what a round changes with what is the same in all rounds: each element meets the kept ones at once.
+
+If all is in the global window, a join makes neither pairs with numbers nor groups (`with_joins`): its first step, Tag,
+is left out, and its last, Pairs, meets the kept ones, in the loop that it is part of.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
+from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.iteration.solution import by_window
 from tidegate.runners.engine.loop_tables import Groups, KeptTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.block import Block, Same, keys_of
 from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.portable.model import CombinePerKey
-from tidegate.sdk.windowing.window import window_end
+from tidegate.sdk.portable.model import CombinePerKey, ParDo
+from tidegate.sdk.user_code.body import find_body
+from tidegate.sdk.windowing.assigners import is_global_assigner
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 
 def joins(node: CombinePerKey, kept: KeptTables) -> bool:
@@ -66,4 +76,141 @@ class KeptJoin(Operator):
             rethrow(user_error(error, step=node.label, where=node.where, key=key))
 
 
-_NONE: tuple[list[Any], list[Any]] = ([], [])
+class JoinInput(Operator):
+    """Emits pairs of a key and a value that has changed as they are, in the window that they are in, once it has
+    checked the keys. They meet the kept ones in the next step (`meeting`). `tag` is the link left out."""
+
+    def __init__(self, node: CombinePerKey, context: Context, main: str, tag: Link) -> None:
+        self._node = node
+        self._context = context
+        self._main = main
+        self._tag = tag
+        self._crossing = ExchangeCheck(node, context)
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self._crossing.check(block)
+        try:
+            check_keys(self._keys(block.values))
+        except KeyEncodingError as error:
+            rethrow(located(error, self._node.label, self._node.where))
+        self._context.count(self._tag.label, "elements_out", len(block))
+        for window, part in by_window(block):
+            yield self._main, Block(part.values, window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def _keys(self, values: Sequence[Any]) -> Sequence[Any]:
+        """The keys of pairs; the author's error for the first element that is not a pair."""
+        try:
+            return keys_of(values)
+        except (TypeError, ValueError):
+            for element in values:
+                try:
+                    _, _ = element
+                except (TypeError, ValueError) as error:
+                    tag = self._tag
+                    rethrow(user_error(error, step=tag.label, where=tag.where, element=element))
+            raise
+
+
+def meeting(pairs: Link, node: CombinePerKey, context: Context) -> Link:
+    """The link that emits the pairs of a join, from what has changed instead of from groups."""
+    kept = context.tables.kept[node.label]
+    function = _kept_rights if kept.changing == 0 else _kept_lefts
+    return replace(
+        pairs,
+        fn=function,
+        body=find_body(function),
+        params=(Param("element"), Param("const", ref="0"), Param("const", ref="1")),
+        consts=(kept.by_window.get(GLOBAL_WINDOW, {}).get, _NONE if len(node.needs) == 2 else _ONLY_NONE),
+    )
+
+
+def _kept_rights(pair: Any, kept: Any, otherwise: Any) -> Iterator[Any]:
+    key, left = pair
+    for right in kept(key, otherwise)[1]:
+        yield key, (left, right)
+
+
+def _kept_lefts(pair: Any, kept: Any, otherwise: Any) -> Iterator[Any]:
+    key, right = pair
+    for left in kept(key, otherwise)[0]:
+        yield key, (left, right)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSteps:
+    """Steps of a graph, and the edges between them; `entries` has, by a step that was left out, the one that takes its
+    input."""
+
+    plan: Plan
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    entries: Mapping[int, int]
+
+
+def with_joins(joined: JoinedSteps, kept: Mapping[str, KeptTables], left: Collection[str]) -> JoinedSteps:
+    """The steps in which a join with what is kept is a step of the nodes Tag and Group, a `JoinInput`, and the first
+    link of the step that reads it, which begins with the nodes Tag, Group and Pairs. `left` are the collections that
+    leave the graph."""
+    for group in joined.steps:
+        tables = kept.get(group.label)
+        if tables is None or not isinstance(group.tail, CombinePerKey) or not joins(group.tail, tables):
+            continue
+        if is_global_assigner(joined.plan.pipeline.collection(group.tail.inputs[0]).windowing.assigner):
+            joined = _with_join(joined, group, tables, left)
+    return joined
+
+
+def _with_join(joined: JoinedSteps, group: Step, tables: KeptTables, left: Collection[str]) -> JoinedSteps:
+    plan, steps = joined.plan, {step.id: step for step in joined.steps}
+    into = [edge for edge in joined.edges if edge.target == group.id]
+    out = list(plan.outputs(group.id))
+    if len(into) != 1 or len(out) != 1 or out[0] not in joined.edges or into[0].source not in steps:
+        return joined
+    tagging, reader = steps[into[0].source], steps[out[0].target]
+    tag = tagging.tail
+    if len(list(plan.outputs(tagging.id))) != 1 or not _is_tag(tag, tables) or not _reads_alone(plan, reader):
+        return joined
+    if not {tag.output(), group.tail.output()}.isdisjoint(left):
+        return joined
+    replaced = {
+        group.id: replace(group, nodes=(tag, group.tail)),
+        reader.id: replace(reader, nodes=(tag, group.tail, *reader.nodes)),
+    }
+    if len(tagging.nodes) > 1:
+        before = replaced[tagging.id] = replace(tagging, nodes=tagging.nodes[:-1])
+        moved: dict[Edge, Edge | None] = {into[0]: replace(into[0], collection=before.outputs[0])}
+        entries = joined.entries
+    else:
+        del steps[tagging.id]
+        moved = {into[0]: None} | {edge: replace(edge, target=group.id) for edge in plan.inputs(tagging.id)}
+        entries = {**joined.entries, tagging.id: group.id}
+    return JoinedSteps(
+        replace(plan, edges=_moved(plan.edges, moved)),
+        tuple(replaced.get(step, steps[step]) for step in steps),
+        _moved(joined.edges, moved),
+        entries,
+    )
+
+
+def _is_tag(node: Any, tables: KeptTables) -> bool:
+    """Whether a node adds the number of the changing collection to values, which is all that the inputs of a
+    CoGroupByKey do."""
+    match node:
+        case ParDo(form="map", consts=consts) if consts is not None:
+            return bool(consts.load() == (tables.changing,))
+    return False
+
+
+def _reads_alone(plan: Plan, reader: Step) -> bool:
+    """Whether the step reads nothing but the groups of a join, of which its first node makes pairs."""
+    head = reader.head
+    return isinstance(head, ParDo) and head.form == "flat_map" and len(list(plan.inputs(reader.id))) == 1
+
+
+def _moved(edges: Sequence[Edge], moved: Mapping[Edge, Edge | None]) -> tuple[Edge, ...]:
+    now = [moved.get(edge, edge) for edge in edges]
+    return tuple(edge for edge in now if edge is not None)
+
+
+_NONE: Final[tuple[list[Any], list[Any]]] = ([], [])
+_ONLY_NONE: Final = ([None], [None])
