@@ -13,6 +13,7 @@ import re
 import resource
 import signal
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -310,8 +311,11 @@ def test_partial_files_of_killed_workers_are_removed_by_the_next_attempt(tmp_pat
 
 def test_a_checkpoint_whose_files_cannot_be_created_fails(stream: Running, tmp_path: Path) -> None:
     parts = tmp_path / "chk-parts"  # the folder in which a worker's child writes a full snapshot
-    parts.rename(tmp_path / "elsewhere")
-    parts.touch()
+    while not parts.is_file():  # until the first full snapshot there is none, and a worker may create it again
+        with contextlib.suppress(FileNotFoundError):
+            parts.rename(tmp_path / f"parts-{uuid.uuid4()}")
+        with contextlib.suppress(FileExistsError):
+            parts.touch(exist_ok=False)
     why = stream.wait_for_failure()
     # "File exists" for a new checkpoint; "Not a directory" for one whose file was in the folder before; "No such file"
     # for one that creates its file between the rename and the touch above.
