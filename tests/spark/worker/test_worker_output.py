@@ -14,12 +14,16 @@ from pathlib import Path
 import pytest
 
 from tidegate.runners.spark.driver import session
-from tidegate.runners.spark.worker import daemon
+from tidegate.runners.spark.worker import daemon, site
 
 needs_spark = pytest.mark.skipif(bool(session.missing()), reason="; ".join(session.missing()))
 
 
-def output_when_a_worker_loses_its_connection(*program: str) -> str:
+FAILS = {"PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1"}
+"""Spark sets this for workers of bounded data, but not for those of streams."""
+
+
+def output_when_a_worker_loses_its_connection(*program: str, **variables: str) -> str:
     """The output of a daemon whose only worker loses its connection before it receives a task."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         environment = {
@@ -27,7 +31,7 @@ def output_when_a_worker_loses_its_connection(*program: str) -> str:
             "PYTHON_UNIX_DOMAIN_ENABLED": "true",
             "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
             "SPARK_REUSE_WORKER": "1",
-            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+            **variables,
         }
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         with subprocess.Popen([sys.executable, *program, "pyspark.worker"], env=environment, **pipes) as forking:  # type: ignore[call-overload]
@@ -45,14 +49,25 @@ def output_when_a_worker_loses_its_connection(*program: str) -> str:
 
 @needs_spark
 @pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
-def test_a_worker_that_loses_its_connection_exits_silently() -> None:
-    assert output_when_a_worker_loses_its_connection(str(Path(daemon.__file__))) == ""
+@pytest.mark.parametrize("variables", [{}, FAILS], ids=["of a stream", "of bounded data"])
+def test_a_worker_that_loses_its_connection_exits_silently(variables: dict[str, str]) -> None:
+    assert output_when_a_worker_loses_its_connection(str(Path(daemon.__file__)), **variables) == ""
 
 
 @needs_spark
 @pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
-def test_pysparks_own_daemon_prints_a_traceback_when_a_worker_loses_its_connection() -> None:
-    assert "BrokenPipeError" in output_when_a_worker_loses_its_connection("-m", "pyspark.daemon")
+def test_pysparks_own_daemon_is_silent_if_it_starts_with_our_site(tmp_path: Path) -> None:
+    """As it does for the source of ticks."""
+    (tmp_path / "sitecustomize.py").write_bytes(Path(site.__file__).read_bytes())
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    assert output_when_a_worker_loses_its_connection("-m", "pyspark.daemon", PYTHONPATH=path) == ""
+
+
+@needs_spark
+@pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
+@pytest.mark.parametrize("variables", [{}, FAILS], ids=["of a stream", "of bounded data"])
+def test_pysparks_own_daemon_prints_a_traceback_when_a_worker_loses_its_connection(variables: dict[str, str]) -> None:
+    assert "BrokenPipeError" in output_when_a_worker_loses_its_connection("-m", "pyspark.daemon", **variables)
 
 
 SCRIPT = """\

@@ -4,6 +4,9 @@ Spark closes the connection to a worker that has been idle for a minute, when it
 session ends. Over a Unix socket the worker's next write fails at once, and PySpark's daemon would print a traceback to
 the user's terminal. Here such a worker exits silently. This hides no error of a task: those are sent to Spark.
 
+Spark starts the workers of streams without the variable that makes them raise the error, so that they would print the
+traceback themselves: it is set here.
+
 Workers import this module from a copy in a folder of its own, so it must not import Tidegate.
 """
 
@@ -25,6 +28,7 @@ def main() -> None:
         except (BrokenPipeError, ConnectionResetError):
             os._exit(1)
 
+    os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
     daemon.worker = worker
     daemon.manager()
 

@@ -52,6 +52,7 @@ def main() -> None:
     """
     sys.path[:] = without_archives(sys.path)
     if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
+        os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"  # without, it would print by other means
         traceback.print_exc = unless_connection_is_lost(traceback.print_exc)
     entries, here = list(dict.fromkeys(sys.path)), os.path.dirname(__file__)
     behind = entries[entries.index(here) + 1 :] if here in entries else []
