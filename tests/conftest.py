@@ -1,4 +1,4 @@
-"""Shared by all tests: the profiles of Hypothesis, and the Spark session.
+"""Shared by all tests: the profiles of Hypothesis, a limit to how long a test takes, and the Spark session.
 
 In continuous integration (`CI` set) the examples are the same on every run, so that failures repeat; elsewhere they are
 new each time. Neither profile has deadlines or checks the speed of generation: shared machines stall, and these tests
@@ -7,13 +7,16 @@ don't assert speed. `--hypothesis-profile` selects a profile.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from importlib.util import find_spec
 from tempfile import TemporaryDirectory
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ from hypothesis import HealthCheck, settings
 from tests.support.spark.small_jvms import archive_classes, environment
 from tidegate.sdk.secrets import redaction, registry
 
+AGAIN = 60.0
+"""After how long (s) a test that has gone on nonetheless is ended again."""
 NO_SPEED_CHECKS = [HealthCheck.too_slow]
 settings.register_profile("desk", deadline=None, suppress_health_check=NO_SPEED_CHECKS)
 settings.register_profile(
@@ -95,6 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--inlined-functions", type=int, default=300, help="how many random functions to call and to inline"
     )
+    group.addoption("--longest-test", type=float, default=1200, help="after how many seconds a test fails (0: never)")
     group.addoption("--thorough", action="store_true", help="run all cases of sampled tests, and all examples")
     group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
 
@@ -115,6 +121,36 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         cases[test] += 1
     items[:] = kept
     config.hook.pytest_deselected(items=left_out)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float, name: str) -> Iterator[None]:
+    """Fail in the main thread after so many seconds; 0: never. The stacks of the other threads go to standard error.
+
+    A signal interrupts whatever waits in Python. Windows has none, and so no limit.
+    """
+    if not seconds or not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def end(number: int, frame: FrameType | None) -> None:
+        faulthandler.dump_traceback(sys.__stderr__ or 2)
+        pytest.fail(f"{name} has taken longer than {seconds:g} s (--longest-test); where it was, the traceback says")
+
+    before = signal.signal(signal.SIGALRM, end)
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *outer)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End a test that takes too long, also in its fixtures."""
+    with time_limit(item.config.getoption("--longest-test"), item.nodeid):
+        return (yield)
 
 
 def _halve_examples(test: Any) -> None:
