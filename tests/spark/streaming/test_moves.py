@@ -9,6 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.spark.live_numbers import build, lines
+from tests.support.spark.stream_runs import wait_for_end, wait_until
 from tidegate.runners.checkpoint.matching import ResumeError
 from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.streaming.checkpoint.inspect import entries, opened
@@ -41,8 +42,7 @@ class Moves:
 
     def wait_for(self, result: PipelineResult, text: str) -> None:
         """Wait until a line that ends so has been written."""
-        while not any(line.endswith(text) for line in self.lines()):
-            assert result.wait_until_finish(0.1) is PipelineState.RUNNING
+        wait_until(result, lambda: any(line.endswith(text) for line in self.lines()), f"a line that ends in {text!r}")
 
     def lines(self) -> list[str]:
         return lines(self._out)
@@ -69,7 +69,7 @@ def test_a_stream_moves_to_spark_and_back_as_if_it_had_never_stopped(
     result = moves.run(110, *native, "--workers", "2")
     moves.wait_for(result, "at 100")
     result.stop(savepoint=first)
-    assert result.wait_until_finish() is PipelineState.DONE
+    assert wait_for_end(result) is PipelineState.DONE
 
     checkpoint = ["--spark_checkpoint_dir", str(tmp_path / "checkpoint"), "--spark_partitions", "2"]
     result = moves.run(160, *spark, *checkpoint, "--from_savepoint", first)
@@ -78,21 +78,22 @@ def test_a_stream_moves_to_spark_and_back_as_if_it_had_never_stopped(
     moves.open(210)
     moves.wait_for(result, "at 200")
     result.stop()
-    assert result.wait_until_finish() is PipelineState.DONE
+    assert wait_for_end(result) is PipelineState.DONE
     with pytest.raises(RunError, match="the run ended before it was complete"):
         result.savepoint(meanwhile)
     result = moves.run(260, *spark, *checkpoint, "--spark_savepoint_dir", second)
     moves.wait_for(result, "at 250")
     result.stop()
-    assert result.wait_until_finish() is PipelineState.DONE
+    assert wait_for_end(result) is PipelineState.DONE
 
     rescaled = ["--spark_partitions", "5", "--from_savepoint", second]
     result = moves.run(310, *spark, *rescaled)
     moves.wait_for(result, "at 300")
     result.stop(savepoint=third)
-    assert result.wait_until_finish() is PipelineState.DONE
+    assert wait_for_end(result) is PipelineState.DONE
 
-    assert moves.run(COUNT, *native, "--workers", "3", "--from_savepoint", third).wait_until_finish().ended
+    result = moves.run(COUNT, *native, "--workers", "3", "--from_savepoint", third)
+    assert wait_for_end(result) is PipelineState.DONE
     assert moves.lines() == complete
 
     manifest, _ = opened(open_storage(third), third)

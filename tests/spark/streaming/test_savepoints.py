@@ -12,12 +12,14 @@ from click.testing import CliRunner
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers, Track, keyed, lines
 from tests.support.spark.micro_batches import Batches, MicroBatches
+from tests.support.spark.stream_runs import wait_for_end
 from tidegate.cli.state import state
 from tidegate.runners.checkpoint.matching import ResumeError
 from tidegate.runners.spark.streaming.savepoint.opening import Savepoint
 from tidegate.runners.spark.streaming.savepoint.storing import new_target, store_savepoint
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricKey
+from tidegate.sdk.runner import PipelineState
 
 COUNT = 400
 
@@ -126,7 +128,7 @@ def test_the_streaming_runner_goes_on_from_a_savepoint_of_spark(
     flags = ["--workers", str(workers), "--from_savepoint", str(tmp_path / "savepoint"), "--temp_dir", str(tmp_path)]
     pipeline = tg.Pipeline(options=["--runner", "streaming", *flags])
     build(pipeline, tmp_path / "out")
-    pipeline.run().wait_until_finish()
+    assert wait_for_end(pipeline.run()) is PipelineState.DONE
     assert lines(tmp_path / "out") == complete
 
 

@@ -75,6 +75,7 @@ def archive_classes() -> None:
             cwd=archive.parent,
             capture_output=True,
             check=True,
+            timeout=600,
         )
         if unfinished.exists():
             unfinished.replace(archive)
