@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +16,7 @@ import pytest
 
 from tests.support.spark.daemons import spark_home
 from tests.support.spark.small_jvms import jvm_options
-from tests.support.spark.standalone import standalone
-from tidegate.runners.spark.driver.session import missing
+from tests.support.spark.standalone import Standalone
 
 WITHOUT_TIDEGATE = """
 import os, sys
@@ -48,7 +46,7 @@ class Cluster:
                 *(part for setting in settings for part in ("--conf", setting)),
                 *("script.py", str(folder), *flags, *arguments),
             ],
-            capture_output=True, text=True, check=False, cwd=folder,
+            capture_output=True, text=True, check=False, cwd=folder, timeout=600,
             env={
                 **os.environ,
                 "SPARK_HOME": str(spark_home()),
@@ -60,19 +58,13 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, spark_classes: None) -> Iterator[Cluster]:
-    lacks = missing()
-    if lacks:
-        pytest.skip("; ".join(lacks))
-    if sys.platform != "linux":
-        pytest.skip("other hosts than 127.0.0.1 need Linux")
-    home = tmp_path_factory.mktemp("cluster")
+def cluster(tmp_path_factory: pytest.TempPathFactory, spark_cluster: Standalone) -> Cluster:
+    home = tmp_path_factory.mktemp("without-tidegate")
     (home / "sitecustomize.py").write_text(WITHOUT_TIDEGATE)
     python = home / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{home}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    with standalone(home) as running:
-        yield Cluster(running.master, python)
+    return Cluster(spark_cluster.master, python)
 
 
 def written(folder: Path) -> list[str]:

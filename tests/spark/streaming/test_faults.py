@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,24 +25,13 @@ from tests.support.delta_tables import rows_of
 from tests.support.spark.faulty_stream import DRIVER, EXECUTOR, build
 from tests.support.spark.live_numbers import is_hidden, lines
 from tests.support.spark.small_jvms import jvm_options
-from tests.support.spark.standalone import Standalone, standalone
-from tidegate.runners.spark.driver.session import missing
+from tests.support.spark.standalone import Standalone
 
-PATIENCE = 900.0
+PATIENCE = 300.0
+"""How long (s) each wait lasts at most."""
 PAUSE = 30.0
 FEW = ("executor 0", "stored")
 MANY = (*DRIVER, *EXECUTOR, "pause")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory, spark_classes: None) -> Iterator[Standalone]:
-    lacks = missing()
-    if lacks:
-        pytest.skip("; ".join(lacks))
-    if sys.platform != "linux":
-        pytest.skip("other hosts than 127.0.0.1 need Linux")
-    with standalone(tmp_path_factory.mktemp("cluster"), memory="2g") as running:
-        yield running
 
 
 class Driver:
@@ -72,31 +61,36 @@ class Driver:
                 self._command, env={**os.environ, "PYTHONPATH": root}, start_new_session=True, stdout=log, stderr=log
             )
 
-    def wait(self) -> int:
-        """The exit code of the driver."""
+    def wait(self, what: str) -> int:
+        """The exit code of the driver. `what`: why it is to end."""
         assert self._process is not None
-        return self._process.wait(PATIENCE)
+        try:
+            return self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"waited {PATIENCE:.0f} s for the driver to end: {what}; {self.log()}") from None
 
-    def wait_for_batches(self, more: int) -> None:
+    def wait_for_batches(self, more: int, when: str) -> None:
         """Wait until some more batches are final."""
-        folder = self.folder / "checkpoint/spark/commits"
+        before = self.last_batch
+        self.wait_until(lambda: self.last_batch >= before + more, f"batch {before + more} to be final, {when}")
 
-        def last() -> int:
-            return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
-
-        before = last()
-        self.wait_until(lambda: last() >= before + more)
-
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE
         assert self._process is not None
         while not condition():
-            assert self._process.poll() is None, self.log()
-            assert time.monotonic() < deadline, self.log()
-            time.sleep(0.1)
+            assert self._process.poll() is None, f"the driver has ended; waited for {what}; {self.log()}"
+            assert time.monotonic() < deadline, f"waited {PATIENCE:.0f} s for {what}; {self.log()}"
+            time.sleep(0.05)
+
+    @property
+    def last_batch(self) -> int:
+        """The number of the last batch that is final; -1 before the first."""
+        folder = self.folder / "checkpoint/spark/commits"
+        return max((int(file.name) for file in folder.glob("[0-9]*") if file.name.isdigit()), default=-1)
 
     def log(self) -> str:
-        return (self.folder / "driver.log").read_text()[-5000:]
+        """The last that the driver has said."""
+        return f"its last final batch is {self.last_batch}\n" + (self.folder / "driver.log").read_text()[-5000:]
 
     def kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -116,19 +110,19 @@ def written(output: Path) -> list[str]:
 
 
 def test_output_is_written_exactly_once_though_processes_die(
-    cluster: Standalone, tmp_path: Path, request: pytest.FixtureRequest
+    spark_cluster: Standalone, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     rounds = request.config.getoption("--spark-stream-rounds")
     faults = FEW if rounds == 0 else tuple(itertools.islice(itertools.cycle(MANY), rounds))
     count = 4000 * (1 + len(faults))
     (tmp_path / "armed").mkdir()
-    driver = Driver(tmp_path, cluster.master, count)
+    driver = Driver(tmp_path, spark_cluster.master, count)
     driver.start()
     try:
         for number, fault in enumerate(faults):
-            driver.wait_for_batches(2)
+            driver.wait_for_batches(2, f"before fault {number}, {fault!r}")
             if fault == "pause":
-                worker = cluster.workers[number % len(cluster.workers)]
+                worker = spark_cluster.workers[number % len(spark_cluster.workers)]
                 worker.send(signal.SIGSTOP)
                 time.sleep(PAUSE)  # this is what the round is about
                 worker.send(signal.SIGCONT)
@@ -136,14 +130,14 @@ def test_output_is_written_exactly_once_though_processes_die(
             armed = tmp_path / "armed" / fault
             armed.touch()
             if fault in DRIVER:
-                assert driver.wait() == -signal.SIGKILL, driver.log()
+                assert driver.wait(f"fault {number}, {fault!r}") == -signal.SIGKILL, driver.log()
                 assert not armed.exists()
                 driver.start()
             else:
-                driver.wait_until(partial(_is_gone, armed))
-        driver.wait_for_batches(2)
+                driver.wait_until(partial(_is_gone, armed), f"an executor to die: fault {number}, {fault!r}")
+        driver.wait_for_batches(2, "after the last fault")
         (tmp_path / "may end").touch()
-        assert driver.wait() == 0, driver.log()
+        assert driver.wait("its input has ended") == 0, driver.log()
     finally:
         driver.kill()
     direct = tg.Pipeline(options=["--runner", "direct"])

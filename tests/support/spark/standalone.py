@@ -22,8 +22,8 @@ class Standalone:
 
 
 @contextlib.contextmanager
-def standalone(home: Path, *, cores: int = 1, memory: str = "1g") -> Iterator[Standalone]:
-    """Start a cluster, each of whose workers has so many cores; its files are in `home`."""
+def standalone(home: Path) -> Iterator[Standalone]:
+    """Start a cluster, each of whose workers has one core; its files are in `home`."""
     daemons: list[Daemon] = []
 
     def start(daemon: str, *options: str) -> Daemon:
@@ -43,7 +43,7 @@ def standalone(home: Path, *, cores: int = 1, memory: str = "1g") -> Iterator[St
         url = master.wait_for("Starting Spark master at (spark://.+)")[1].strip()
         master.wait_for("New state: ALIVE")
         for host in HOSTS:
-            options = ["--host", host, "-c", str(cores), "-m", memory, "--webui-port", "0", "-d", str(home / host)]
+            options = ["--host", host, "-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(home / host)]
             start("worker.Worker", *options, url)
         for worker in daemons[1:]:
             worker.wait_for("Successfully registered with master")
