@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import pytest
@@ -64,7 +65,8 @@ def started(path: Path) -> tuple[StreamQuery, StreamJob, Checkpoint, LocalFolder
     folder: Any = LocalFolder(path / "checkpoint")
     checkpoint = Checkpoint(folder, job.plan, job.levels, run="run", asked=1, default=1)
     due = DueFile(path)
-    query = StreamQuery(None, job, checkpoint, (), trigger=1.0, due=due, check_owner=lambda: None)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda name, value: None))
+    query = StreamQuery(spark, job, checkpoint, (), trigger=1.0, due=due, check_owner=lambda: None)
     query._succeeded = Counter()
     return query, job, checkpoint, folder
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines
+from tests.support.spark.stream_runs import wait_for_end, wait_until
 from tidegate.sdk.errors import OptionsError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 
@@ -28,9 +30,15 @@ def test_a_cancelled_stream_goes_on_from_its_checkpoint_exactly_once(spark_sessi
     first = tg.Pipeline(options=flags)
     build(first, str(tmp_path / "out"), 400)
     result = first.run()
-    while not lines(tmp_path / "out"):
-        assert result.wait_until_finish(0.1) is PipelineState.RUNNING
+    wait_until(result, lambda: bool(lines(tmp_path / "out")), "the first line of output")
     assert result.cancel() is PipelineState.CANCELLED
+    jobs = spark_session._jsc.sc().statusStore().jobsList(None)
+    shown = [job.description().get() for job in map(jobs.apply, range(jobs.size())) if job.description().isDefined()]
+    assert any(re.search(r"^pipeline, batch \d+: read \+ .* → sum \+ .*track", each) for each in shown), shown
+    reading, grouping = result.stages()
+    assert {"read", "Map(keyed)"} <= set(reading.steps)
+    assert {"sum", "track", "tracked/Write"} <= set(grouping.steps)
+    assert all(stage.busy > 0 and stage.idle > 0 and stage.behind is not None for stage in (reading, grouping))
     part = lines(tmp_path / "out")
     assert 0 < len(part) < len(complete)
     assert not Counter(part) - Counter(complete)
@@ -46,7 +54,7 @@ def test_a_cancelled_stream_goes_on_from_its_checkpoint_exactly_once(spark_sessi
 
     again = tg.Pipeline(options=flags)
     build(again, str(tmp_path / "out"), 400)
-    assert again.run().wait_until_finish() is PipelineState.DONE
+    assert wait_for_end(again.run()) is PipelineState.DONE
     assert lines(tmp_path / "out") == complete
     assert not [path for path in (tmp_path / "out").rglob("*") if is_hidden(path.relative_to(tmp_path))]
 
@@ -61,7 +69,7 @@ def test_an_error_of_the_author_names_step_and_element(spark_session: Any, tmp_p
     _ = inverse | tg.io.WriteToText(str(tmp_path / "out"))
     result = pipeline.run()
     with pytest.raises(UserCodeError, match="division by zero") as caught:
-        result.wait_until_finish()
+        wait_for_end(result)
     assert caught.value.step == "inverse"
     assert "7" in str(caught.value)
     assert result.state is PipelineState.FAILED

@@ -18,7 +18,13 @@ PATIENCE: Final = 10.0
 """Seconds without a running task before a warning says what the run waits for."""
 _LONGEST: Final = 300
 _GROUP: Final = "spark.jobGroup.id"
-_DESCRIPTION: Final = "spark.job.description"
+DESCRIPTION: Final = "spark.job.description"
+"""The property with what Spark's UI shows as the description of a job."""
+
+
+def shortened(description: str) -> str:
+    """A description of a job, of at most 300 characters."""
+    return description if len(description) <= _LONGEST else f"{description[: _LONGEST - 1]}…"
 
 
 class Progress:
@@ -51,8 +57,7 @@ class Progress:
     def action(self, description: str) -> Iterator[None]:
         """Watch the action that the body runs, and describe it in Spark's UI."""
         self._number += 1
-        if len(description) > _LONGEST:
-            description = f"{description[: _LONGEST - 1]}…"
+        description = shortened(description)
         with self._stoppable():
             if self._context is None:
                 with self._watched(self._watch):
@@ -85,10 +90,10 @@ class Progress:
 
     @contextlib.contextmanager
     def _described(self, context: Any, description: str) -> Iterator[None]:
-        before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
+        before = {name: context.getLocalProperty(name) for name in (_GROUP, DESCRIPTION)}
         if before[_GROUP] is None:  # keep a group that the user's program has set in order to cancel the job
             context.setLocalProperty(_GROUP, self._group)
-        context.setLocalProperty(_DESCRIPTION, description)
+        context.setLocalProperty(DESCRIPTION, description)
         try:
             with self._watched(self._poll, before[_GROUP] or self._group):
                 yield

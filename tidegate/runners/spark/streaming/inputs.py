@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinProgress, MinWatermark
@@ -45,7 +45,12 @@ class TaskInputs:
     @property
     def ended(self) -> bool:
         """Whether every channel has ended."""
-        return all(status.ended for statuses in self._statuses.values() for status in statuses.values())
+        return all(status.ended for status in self.statuses())
+
+    def statuses(self) -> Iterator[CollectionStatus]:
+        """The status of each channel."""
+        for statuses in self._statuses.values():
+            yield from statuses.values()
 
     def receives(self, edge: int) -> bool:
         """Whether rows on this edge are for the task; others pass through to a later level."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tidegate.runners.checkpoint.parts import AssignedSplit, EnumeratorState, StateHandle, StoredState
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan
 from tidegate.runners.spark.streaming.levels import Levels
 from tidegate.sdk.connectors.sinks import Committable
@@ -99,8 +100,8 @@ class StreamJob:
 class TaskReport:
     """What a task reports to the driver at the end of a batch: whether it has no more to do, the prepared output of
     each sink (by its step's number), its metrics since the last batch, the checksums of the rows that it has sent and
-    received, when (µs) it has something to do again though it receives nothing (None: never), and what it has written
-    to a savepoint."""
+    received, when (µs) it has something to do again though it receives nothing (None: never), what it has written to a
+    savepoint, how long (s) it has worked on the batch, and the status of all its inputs and sources together."""
 
     level: int
     index: int
@@ -111,3 +112,5 @@ class TaskReport:
     received: int
     due: int | None
     saved: SavedTask | None = None
+    busy: float = 0.0
+    status: CollectionStatus = field(default_factory=CollectionStatus)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.operator_graph import Graph, continue_from, progress_of
 from tidegate.runners.engine.time.clock import Clock, ManualClock
-from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgress
+from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgress, MinWatermark
 from tidegate.runners.exchange.block_codec import blocks_of
 from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.inputs import InputProgress, TaskInputs
@@ -147,6 +148,7 @@ class StreamTask:
 
     def run(self, rows: Iterable[Row], now: int) -> list[Row]:
         """Run one batch at the instant `now` (µs). Returns the rows for tasks of later levels, and a report."""
+        began = time.monotonic()
         self._clock.reach(now)  # the machine's clock may have been set back since the last batch
         mine, passing, received = [], [], 0
         for row in rows:
@@ -175,6 +177,8 @@ class StreamTask:
             received,
             self._due,
             saved,
+            time.monotonic() - began,
+            self._status,
         )
         out.send(self._index, REPORT, 0, dumps(report))
         return [*passing, *out.rows]
@@ -213,6 +217,12 @@ class StreamTask:
     @property
     def _has_ended(self) -> bool:
         return self._inputs.ended and self._sources.ended and not self._graph.operators()
+
+    @property
+    def _status(self) -> CollectionStatus:
+        """The status of all inputs and sources together."""
+        read = [self._graph.status(step.outputs[0]) for step in self._steps if step.is_source]
+        return MinWatermark().of(dict(enumerate([*self._inputs.statuses(), *read])))
 
     @property
     def _due(self) -> int | None:

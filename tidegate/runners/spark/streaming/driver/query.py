@@ -20,8 +20,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.runners.engine.sinks.writer import commit_output, remove_output
+from tidegate.runners.spark.driver.progress import DESCRIPTION, shortened
 from tidegate.runners.spark.plan.failures import translated_errors
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.level_progress import LevelProgress
 from tidegate.runners.spark.streaming.driver.ticks import SOURCE, DueFile, register_ticks
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.processor import level_processor
@@ -56,6 +58,7 @@ class StreamQuery:
         savepoint_at_stop: str | None = None,
     ) -> None:
         self.metrics = MetricCells()
+        self.progress = LevelProgress(job)
         self._spark = spark
         self._job = job
         self._checkpoint = checkpoint
@@ -256,7 +259,7 @@ class StreamQuery:
         self._succeeded = self._spark.sparkContext.accumulator(0)
         for level in range(job.levels.count):
             frame = frame.groupBy("target").transformWithState(
-                statefulProcessor=level_processor(self._name(level), self._paths, payload, level, self._succeeded),
+                statefulProcessor=level_processor(_name(job, level), self._paths, payload, level, self._succeeded),
                 outputStructType=SCHEMA,
                 outputMode="Append",
                 timeMode="None",
@@ -269,10 +272,6 @@ class StreamQuery:
             .trigger(processingTime=f"{round(self._trigger * 1000)} milliseconds")
         )
         return writer.start()
-
-    def _name(self, level: int) -> str:
-        labels = [step.label for step in self._job.levels.steps(self._job.plan, level, 0)]
-        return " + ".join(labels)[:200]
 
     # -- the end of a batch
 
@@ -292,6 +291,7 @@ class StreamQuery:
             self._deadline = began + self._run_for
         self._commit_final()
         before = self._succeeded.value
+        self._spark.sparkContext.setLocalProperty(DESCRIPTION, _description(self._job, epoch))
         rows = [Row._make((*each[:6], bytes(each[6]))) for each in frame.collect()]
         reports: list[TaskReport] = [pickle.loads(data) for _, data in messages(rows)]
         tasks = self._job.tasks * self._job.levels.count
@@ -318,6 +318,7 @@ class StreamQuery:
         self._ended = len(reports) == tasks and all(report.ended for report in reports)
         self._saved = reports if self._job.savepoint is not None else []
         self._due.note(min((report.due for report in reports if report.due is not None), default=None))
+        self.progress.add(reports, began, time.monotonic())
         self._last_epoch, self._last_began = epoch, began
         self._has_run = True
 
@@ -335,6 +336,17 @@ class StreamQuery:
             for epoch in sorted(self._reported):
                 if self._checkpoint.is_final(epoch):
                     self.metrics.merge(self._reported.pop(epoch))
+
+
+def _name(job: StreamJob, level: int) -> str:
+    """The steps of a level, as Spark's UI shows them."""
+    return " + ".join(step.label for step in job.levels.steps(job.plan, level, 0))[:200]
+
+
+def _description(job: StreamJob, epoch: int) -> str:
+    """What Spark's UI shows for the job of a batch."""
+    levels = " → ".join(_name(job, level) for level in range(job.levels.count))
+    return shortened(f"{job.plan.pipeline.name}, batch {epoch}: {levels}")
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 from tidegate.runners.completion import Latch
@@ -10,7 +11,7 @@ from tidegate.runners.spark.plan.failures import JobCancelled
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricResults
-from tidegate.sdk.runner import PipelineResult, PipelineState
+from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
 
 
 class StreamResult(PipelineResult):
@@ -83,3 +84,6 @@ class StreamResult(PipelineResult):
 
     def metrics(self) -> MetricResults:
         return MetricResults(self._query.metrics.copy())
+
+    def stages(self) -> list[StageProgress]:
+        return self._query.progress.stages(time.time())
