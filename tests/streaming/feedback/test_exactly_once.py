@@ -16,10 +16,12 @@ import pytest
 
 import tidegate as tg
 from tests.support.example_scripts import lines_of
-from tests.support.streaming.counting_job import CountingSource, follow_until, start_job
+from tests.support.streaming.counting_job import CountingSource, ReportLog, follow_until, start_job
 from tidegate.runners.engine.memory.spill_file import SpillFile, spilling
 from tidegate.runners.streaming.client.console import LOGGER
-from tidegate.runners.streaming.protocol.coordinator_io import StopJob
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, StopJob, TakeSavepoint
+from tidegate.runners.streaming.state.backend import Capture
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.sdk.metrics import ENGINE, MetricKey
 
 NUMBERS, FEW = 300, 50
@@ -163,50 +165,112 @@ def test_a_full_disk_is_named_and_the_loop_goes_on_when_there_is_room(
     assert "restarting" in [getattr(record, "tidegate_state", "") for record in caplog.records]
 
 
+class GoesRound:
+    """Whether elements go round once more: while a file is missing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, n: int) -> bool:
+        return not (self.folder / "go").exists()
+
+
+class DiesInSavepoints(GoesRound):
+    """The same, in processes that die when a task has taken its snapshot for a savepoint: one in each of the first
+    `times` savepoints."""
+
+    def __init__(self, folder: Path, times: int) -> None:
+        super().__init__(folder)
+        self.times = times
+
+    def __call__(self, n: int) -> bool:
+        if MemoryBackend.capture.__name__ != "dying":
+            MemoryBackend.capture = self.dies_after(MemoryBackend.capture)  # type: ignore[method-assign]
+        return super().__call__(n)
+
+    def dies_after(self, capture: Callable[..., Capture]) -> Callable[..., Capture]:
+        def dying(backend: MemoryBackend, checkpoint: int, name: str, *, whole: bool) -> Capture:
+            captured = capture(backend, checkpoint, name, whole=whole)
+            requested = len(list(self.folder.glob("saved-*.requested")))
+            if whole and requested <= self.times:
+                die_once(self.folder / f"died-{requested}")
+            return captured
+
+        return dying
+
+
+def circling(folder: Path, goes_round: GoesRound, *options: str) -> tg.Pipeline:
+    """A pipeline of a few numbers that go round and round, and leave the loop at last."""
+    p = tg.Pipeline(options=["--runner", "streaming", *options])
+
+    def body(numbers: Any) -> Any:
+        keyed = numbers | "key" >> tg.Map(lambda n: (n % 23, (n,))).with_output_types(tuple[int, Traveller])
+        counted = keyed | "hops" >> tg.ParDo(Count())
+        came = counted | "came" >> tg.MapTuple(lambda key, count, t: t[0]).with_output_types(int)
+        leaving = came | "leave" >> tg.Filter(lambda n: not goes_round(n))
+        return tg.Round(came | "again" >> tg.Filter(goes_round), out=leaving)
+
+    entering = p | "numbers" >> tg.Read(CountingSource(step=10, parts=1)) | "few" >> tg.Filter(lambda n: n < FEW)
+    found = entering | "loop" >> tg.Feedback(body)
+    _ = found | "text" >> tg.Map(str) | "write" >> tg.io.WriteToText(str(folder / "out"))
+    return p
+
+
+def fed_back(job: Any) -> int:
+    counters: dict[MetricKey, int] = job.metrics.counters
+    return counters.get(MetricKey("loop", ENGINE, "fed_back"), 0)
+
+
+def check_that_all_leave(folder: Path, saved: str, workers: int) -> None:
+    """Resume from a savepoint with all elements in the loop, and let them leave it: each is there once."""
+    assert not (folder / "out").exists() or not lines_of(folder / "out")
+    (folder / "go").touch()
+    flags = [*OFTEN, "--from_savepoint", saved]
+    job = start_job(circling(folder, GoesRound(folder)), "--workers", str(workers), *flags)
+    follow_until(job, lambda: elements_written(job) == FEW)
+    job.send(StopJob(drain=True))
+    job.wait()
+    job.close()
+    assert sorted(map(int, lines_of(folder / "out"))) == list(range(FEW))
+
+
 def test_elements_under_way_go_on_with_other_numbers_of_workers(tmp_path: Path) -> None:
-    """While a file is missing, elements go round and round; savepoints are taken then, with all of them in the loop."""
-    go = tmp_path / "go"
-
-    def again(n: int) -> bool:
-        return not go.exists()
-
-    def pipeline(*options: str) -> tg.Pipeline:
-        p = tg.Pipeline(options=["--runner", "streaming", *options])
-
-        def body(numbers: Any) -> Any:
-            keyed = numbers | "key" >> tg.Map(lambda n: (n % 23, (n,))).with_output_types(tuple[int, Traveller])
-            counted = keyed | "hops" >> tg.ParDo(Count())
-            came = counted | "came" >> tg.MapTuple(lambda key, count, t: t[0]).with_output_types(int)
-            return tg.Round(came | "again" >> tg.Filter(again), out=came | "leave" >> tg.Filter(lambda n: not again(n)))
-
-        entering = p | "numbers" >> tg.Read(CountingSource(step=10, parts=1)) | "few" >> tg.Filter(lambda n: n < FEW)
-        found = entering | "loop" >> tg.Feedback(body)
-        _ = found | "text" >> tg.Map(str) | "write" >> tg.io.WriteToText(str(tmp_path / "out"))
-        return p
-
-    def fed_back(job: Any) -> int:
-        counters: dict[MetricKey, int] = job.metrics.counters
-        return counters.get(MetricKey("loop", ENGINE, "fed_back"), 0)
-
+    """Savepoints are taken with all elements in the loop."""
     saved: list[str] = []
     for workers in (2, 3):
         flags = ["--from_savepoint", saved[-1]] if saved else []
-        job = start_job(pipeline(*OFTEN, *flags), "--workers", str(workers), *OFTEN, *flags)
+        pipeline = circling(tmp_path, GoesRound(tmp_path), *OFTEN, *flags)
+        job = start_job(pipeline, "--workers", str(workers), *OFTEN, *flags)
         before = 3 * FEW * (1 + len(saved))
         follow_until(job, lambda: fed_back(job) > before)  # noqa: B023
         saved.append(str(tmp_path / f"saved-{workers}"))
         job.send(StopJob(savepoint=saved[-1]))
         job.wait()
         job.close()
-    assert not (tmp_path / "out").exists() or not lines_of(tmp_path / "out")
-    go.touch()
-    flags = ["--from_savepoint", saved[-1]]
-    job = start_job(pipeline(), "--workers", "1", *OFTEN, *flags)
-    follow_until(job, lambda: elements_written(job) == FEW)
-    job.send(StopJob(drain=True))
-    job.wait()
-    job.close()
-    assert sorted(map(int, lines_of(tmp_path / "out"))) == list(range(FEW))
+    check_that_all_leave(tmp_path, saved[-1], 1)
+
+
+def test_elements_go_round_once_under_kills_in_savepoints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    kills: int = request.config.getoption("--loop-kills")
+    reports = ReportLog()
+    pipeline = circling(tmp_path, DiesInSavepoints(tmp_path, kills), *OFTEN)
+    job = start_job(pipeline, "--workers", "2", *OFTEN, on_report=reports)
+
+    def answers(directory: str) -> list[str]:
+        made = (each for each in reports.all if isinstance(each, CheckpointReport))
+        return [each.error for each in made if each.savepoint == directory]
+
+    for number in range(1, kills + 2):
+        before = fed_back(job)
+        follow_until(job, lambda: fed_back(job) > before + 2 * FEW)  # noqa: B023
+        saved = str(tmp_path / f"saved-{number}")
+        Path(f"{saved}.requested").touch()
+        job.send(TakeSavepoint(saved))
+        follow_until(job, lambda: bool(answers(saved)))  # noqa: B023
+        assert [bool(error) for error in answers(saved)] == [number <= kills]
+    assert len(list(tmp_path.glob("died-*"))) == kills
+    job.kill()
+    check_that_all_leave(tmp_path, saved, 3)
 
 
 def elements_written(job: Any) -> int:
