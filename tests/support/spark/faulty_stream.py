@@ -11,16 +11,13 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import tidegate as tg
-from tests.support.spark.live_numbers import Track, keyed
-from tidegate.sdk.connectors.sources import Batch, Reader, Source, Split
-from tidegate.sdk.data.block import Block
-from tidegate.sdk.time import SECOND
+from tests.support.spark.live_numbers import LiveNumbers, NumbersReader, Track, keyed
+from tidegate.sdk.connectors.sources import Batch, Reader, Split
 
 DRIVER: Final = ("reading", "grouping", "collected", "stored", "logged", "committing")
 """Places where the driver dies: while level 0 reads, while level 1 groups, when the rows have been collected, when the
@@ -58,47 +55,28 @@ def passing(element: Any, folder: str, level: int) -> Any:
     return element
 
 
-class ChanceReader(Reader[int]):
+class ChanceReader(NumbersReader):
     """The numbers of one split, some at a time, up to the last but one until the stream may end."""
 
-    def __init__(self, source: ChanceNumbers, split: int, position: Any) -> None:
-        self._source = source
-        self._next = split if position is None else position
-        self._rests = False
+    source: ChanceNumbers
+    _rests = False
 
     def read(self, limit: int) -> Batch:
-        source, ends = self._source, Path(self._source.folder, "may end").exists()
+        source, ends = self.source, Path(self.source.folder, "may end").exists()
         self._rests = not self._rests and not ends
         if self._rests:
-            return Batch(Block([], []), watermark=self._next * SECOND, wait=0.05)
+            return self.read_until(self.next)
         many = limit if ends else random.randrange(1, source.most)
-        stop = min(source.count if ends else source.count - source.divided, self._next + many * source.divided)
-        numbers = list(range(self._next, stop, source.divided))
-        self._next += len(numbers) * source.divided
-        end = self._next >= source.count
-        return Batch(
-            Block(numbers, [n * SECOND for n in numbers]), watermark=None if end else self._next * SECOND, end=end
-        )
-
-    def position(self) -> int:
-        return self._next
+        return self.read_until(min(self.next + many * source.divided, source.count - (0 if ends else source.divided)))
 
 
 @dataclass(frozen=True)
-class ChanceNumbers(Source[int]):
-    """The numbers below `count`, in two splits; at most `most` of each at a time."""
+class ChanceNumbers(LiveNumbers):
+    """The numbers below `count`, in two splits; at most `most` of each at a time. In the `folder` a file says whether
+    the stream may end."""
 
-    count: int
-    folder: str
+    folder: str = ""
     most: int = 40
-    divided: int = 2
-
-    @property
-    def bounded(self) -> bool:
-        return False
-
-    def splits(self, desired: int) -> Iterable[Split]:
-        return [Split(str(n)) for n in range(self.divided)]
 
     def reader(self, split: Split, position: Any = None) -> Reader[int]:
         return ChanceReader(self, int(split.id), position)
@@ -114,7 +92,7 @@ class Total:
 
 def build(pipeline: tg.Pipeline, folder: str, output: str, count: int) -> None:
     """Windows with sums, a stateful step with timers, and sums of sums, in text, Parquet, and a Delta table."""
-    numbers = pipeline | tg.Read(ChanceNumbers(count, folder)) | "0" >> tg.Map(passing, folder, 0)
+    numbers = pipeline | tg.Read(ChanceNumbers(count, folder=folder)) | "0" >> tg.Map(passing, folder, 0)
     pairs = numbers | tg.Map(keyed)
     sums = (
         pairs | tg.WindowInto(tg.FixedWindows(20)) | "sums" >> tg.CombinePerKey(sum) | "1" >> tg.Map(passing, folder, 1)

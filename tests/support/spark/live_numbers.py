@@ -17,21 +17,24 @@ class NumbersReader(Reader[int]):
     """The numbers of one split, from a position on; one number a second of event time."""
 
     def __init__(self, source: LiveNumbers, split: int, position: Any) -> None:
-        self._source = source
-        self._next = split if position is None else position
+        self.source = source
+        self.next = split if position is None else position
 
     def read(self, limit: int) -> Batch:
-        source = self._source
-        stop = min(source.count, source.opened, self._next + limit * source.divided)
-        numbers = list(range(self._next, stop, source.divided))
-        self._next += len(numbers) * source.divided
-        end = self._next >= source.count
-        watermark = None if end else self._next * SECOND
+        return self.read_until(min(self.source.opened, self.next + limit * self.source.divided))
+
+    def read_until(self, stop: int) -> Batch:
+        """The numbers before `stop`."""
+        source = self.source
+        numbers = list(range(self.next, min(source.count, stop), source.divided))
+        self.next += len(numbers) * source.divided
+        end = self.next >= source.count
+        watermark = None if end else self.next * SECOND
         wait = 0.0 if numbers else 0.05
         return Batch(Block(numbers, [n * SECOND for n in numbers]), watermark=watermark, end=end, wait=wait)
 
     def position(self) -> int:
-        return self._next
+        return self.next
 
 
 @dataclass(frozen=True)
