@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any, NamedTuple
 
 import pytest
 
 import tidegate as tg
 from tests.support.failing_pipelines import error_message
+from tidegate.runners.engine.checks.contracts import changed, snapshot
 
 MANNERS = (
     ": elements are shared between steps, so they must not be changed once they are emitted. "
@@ -55,6 +58,11 @@ class EmitsItsBuffer(tg.DoFn):
 class EmitsItsBufferInPairs(EmitsItsBuffer):
     def output_of(self, element: int) -> Any:
         return "a", self.buffer
+
+
+class EmitsItsBufferInRows(EmitsItsBuffer):
+    def output_of(self, element: int) -> Any:
+        return tg.Row(day=date(2024, 2, 29), items=self.buffer)
 
 
 class EmitsItsBufferTimestamped(EmitsItsBuffer):
@@ -112,12 +120,29 @@ TWO: Any = tg.Create([1, 2])
         (TWO, lambda: tg.ParDo(EmitsItsBuffer()), "[1]", "[1, 2]"),
         (TWO, lambda: tg.ParDo(ReturnsItsBuffer()), "[1]", "[1, 2]"),
         (TWO, lambda: tg.ParDo(EmitsItsBufferInPairs()), "('a', [1])", "('a', [1, 2])"),
+        (
+            TWO,
+            lambda: tg.ParDo(EmitsItsBufferInRows()),
+            "Row(day=datetime.date(2024, 2, 29), items=[1])",
+            "Row(day=datetime.date(2024, 2, 29), items=[1, 2])",
+        ),
         (TWO, lambda: tg.ParDo(EmitsItsBufferTimestamped()), "[1]", "[1, 2]"),
         (TWO, lambda: tg.ParDo(EmitsItsBufferTagged()).with_outputs("other"), "[1]", "[1, 2]"),
         (ONE, lambda: tg.ParDo(ChangesInFinishBundle()), "[2]", "[2, 9]"),
         (ONE, lambda: tg.ParDo(EmitsInFinishBundle()), "[1]", "[1, 2]"),
     ],
-    ids=["grows", "cleared", "kept", "kept, in a list", "in pairs", "stamped", "tagged", "at the end", "of the end"],
+    ids=[
+        "grows",
+        "cleared",
+        "kept",
+        "kept, in a list",
+        "in pairs",
+        "in rows",
+        "stamped",
+        "tagged",
+        "at the end",
+        "of the end",
+    ],
 )
 def test_the_error_of_an_element_changed_after_it_was_emitted_names_the_step_and_both_values(
     source: Any, step: Callable[[], Any], before: str, after: str, checks: str
@@ -252,6 +277,25 @@ def test_elements_that_are_not_changed_are_not_reported(steps: Any, checks: str)
         elements = elements | f"step {n}" >> step
     _ = elements | tg.Map(str)
     assert pipeline.run().state is tg.PipelineState.DONE
+
+
+class Named(NamedTuple):
+    day: date
+    price: Decimal | list[int]
+
+
+class WithAttributes(tuple[Any, ...]):
+    """A tuple whose instances have attributes, too."""
+
+
+def test_only_values_that_can_be_changed_are_held_as_their_pickles() -> None:
+    at = tg.Timestamp(3)
+    fixed = [Named(date(2024, 2, 29), Decimal(1)), tg.Row(n=1, inner=(at, frozenset("a"))), datetime.now(UTC)]
+    assert list(map(snapshot, fixed)) == [None] * 3
+    for value in (Named(date(2024, 2, 29), [1]), tg.Row(n=1, inner=([],)), WithAttributes("a"), [], {}):
+        before = snapshot(value)
+        assert before is not None
+        assert not changed(before, value)
 
 
 def test_without_checks_nothing_is_reported() -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, Literal
+from uuid import UUID
 
 from tidegate.runners.engine.memory.spill import dumps_within_run
 from tidegate.sdk.data.coders import explain_unpicklable
 from tidegate.sdk.data.values import SPECIAL
 from tidegate.sdk.errors import CheckError, shorten
+from tidegate.sdk.time import Duration, Timestamp
 
 _IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None), complex})
+_SCALARS: Final = _IMMUTABLE | {Decimal, date, datetime, time, timedelta, UUID, Timestamp, Duration}
 
 FIRST: Final = 1_000
 SAMPLE_EVERY: Final = 64
@@ -194,8 +199,13 @@ def check_travels(value: Any) -> None:
 
 
 def _immutable(value: Any) -> bool:
+    """Whether a value can't be changed in place: a scalar, or a tuple of such, also one with names for its items."""
     kind = type(value)
-    return kind in _IMMUTABLE or ((kind is tuple or kind is frozenset) and all(map(_immutable, value)))
+    if kind in _SCALARS:
+        return True
+    if kind is frozenset or (issubclass(kind, tuple) and not kind.__dictoffset__):
+        return all(map(_immutable, value))
+    return False
 
 
 def defines_equality(kind: Any) -> bool:
