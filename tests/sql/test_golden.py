@@ -5,7 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.support.expressions.golden import EXPRESSIONS, FILE, ROWS, is_error, python_answers, recorded, rows_for
+from tests.support.expressions.golden import (
+    EXPRESSIONS,
+    FILE,
+    QUERIES,
+    ROWS,
+    is_error,
+    python_answers,
+    python_rows,
+    recorded,
+    recorded_rows,
+    rows_for,
+)
 
 CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 
@@ -20,8 +31,18 @@ def test_python_gives_the_recorded_values_and_errors() -> None:
     assert different == []
 
 
+def test_queries_have_the_recorded_rows() -> None:
+    different = [
+        f"{query}: Python {ours!r}, Spark {theirs!r}"
+        for query, theirs in recorded_rows().items()
+        if repr(ours := python_rows(query)) != repr(theirs)
+    ]
+    assert different == []
+
+
 def test_the_file_is_of_these_expressions_and_of_the_spark_that_is_pinned() -> None:
-    assert list(recorded()) == list(EXPRESSIONS), "record it again: python -m tests.support.expressions.golden"
+    asked = [*recorded(), *recorded_rows()]
+    assert asked == [*EXPRESSIONS, *QUERIES], "record it again: python -m tests.support.expressions.golden"
     version = json.loads(FILE.read_text())["spark"]
     assert f"pyspark=={version}" in CONSTRAINTS.read_text().splitlines(), "record it again with the new Spark"
 
@@ -34,6 +55,7 @@ def test_the_file_has_values_and_every_kind_of_error() -> None:
         "CAST_INVALID_INPUT",
         "CAST_OVERFLOW",
         "DIVIDE_BY_ZERO",
+        "INVALID_ARRAY_INDEX",
         "NUMERIC_VALUE_OUT_OF_RANGE",
         "REMAINDER_BY_ZERO",
     }

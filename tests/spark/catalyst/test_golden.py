@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.expressions.golden import ROWS, answer, is_error, recorded, rows_for, values
+from tests.support.expressions.golden import (
+    ROWS,
+    answer,
+    is_error,
+    recorded,
+    recorded_rows,
+    rows_for,
+    spark_rows,
+    values,
+)
 from tests.support.expressions.spark_reference import SparkRows
 
 
@@ -20,3 +29,6 @@ def test_a_sample_of_the_recorded_answers_is_that_of_spark(spark_session: Any) -
     for expression in failing[::16]:
         at = next(k for k, one in enumerate(cases[expression]) if is_error(one))
         assert answer(table, expression, rows_for(expression)[at]) == cases[expression][at], expression
+    queries = recorded_rows()
+    for query in list(queries)[4::6]:
+        assert repr(spark_rows(table, query)) == repr(queries[query]), query

@@ -1,4 +1,4 @@
-"""The golden file: expressions in SQL over edge values, with the answers that Spark gave.
+"""The golden file: expressions and queries in SQL over edge values, with the answers that Spark gave.
 
 `python -m tests.support.expressions.golden` asks the pinned Spark again and writes the file. Values without errors come
 from one SELECT, those with errors from a query each, since the first error ends a query.
@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-from tests.support.expressions.cases import INPUT, edge_rows, python_results
+import tidegate as tg
+from tests.support.expressions.cases import INPUT, SCHEMA, edge_rows, python_results
 from tests.support.expressions.spark_reference import SparkRows, condition_of, from_spark
+from tidegate.sdk.data.schema import with_schema
+from tidegate.sdk.errors import UserCodeError
+from tidegate.sdk.relational.authoring import literal
 from tidegate.sdk.relational.binding import bound
-from tidegate.sdk.relational.expressions import Column, Tree, column_names
+from tidegate.sdk.relational.expressions import Call, Column, Tree, column_names
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sql.syntax.expressions import tree_of
 from tidegate.sql.syntax.parsing import only_query
@@ -62,9 +67,44 @@ EXPRESSIONS: Final = tuple(
         "DATE_TRUNC('second', at); EXTRACT(QUARTER FROM at); at < until; at - until; at + i; at - i; CAST(at AS DATE)",
         "CAST(at AS STRING); DATE_FORMAT(at, 'yyyy-MM-dd HH:mm:ss.SSSSSS'); at + INTERVAL '90' MINUTE",
         "CAST(at AS BIGINT); at BETWEEN until AND until; i + j; i - j; i = j; i < j; GREATEST(i, j)",
+        # arrays, maps and structs: NULLs inside them, items beyond the end, keys that are missing
+        "numbers[0]; numbers[1]; numbers[a % 3]; numbers[5 - 6]; doubles[0]; words[1]; decimals[0]; numbers[0] + a",
+        "counts['a']; counts['none']; counts[s]; weights[a]; weights[7] * x; record.n; record.s; record.at",
+        "record.of.x; record.`a b`; record.`a b`[0]; record.n + a; record.of.x IS NULL; record IS NULL",
+        "SIZE(numbers); SIZE(words); SIZE(counts); SIZE(weights); SIZE(record.`a b`); ARRAY_CONTAINS(words, s)",
+        "ARRAY_CONTAINS(numbers, a); ARRAY_CONTAINS(doubles, x); ARRAY_CONTAINS(decimals, m); weights IS NULL",
+        "COALESCE(counts[s], record.n, a); CASE WHEN SIZE(numbers) > 1 THEN numbers[1] END; numbers[0] DIV numbers[1]",
+        "record.at < at; UPPER(record.s) || s; CAST(record.of.x AS BIGINT); IF(SIZE(words) > 0, words[0], t)",
     )
     for line in (each.strip() for each in block.split(";"))
 )
+
+QUERIES: Final = (
+    # values that are equal in groups: zeros, NaN, NULL, equal decimals of two columns
+    "SELECT DISTINCT x, p FROM t",
+    "SELECT DISTINCT numbers[0] AS number, record.s AS s, SIZE(words) AS n FROM t WHERE SIZE(numbers) <> 0",
+    "SELECT DISTINCT m * n AS product FROM t",
+    "SELECT DISTINCT d, at FROM t WHERE i > INTERVAL '1' HOUR",
+    "SELECT x, COUNT(DISTINCT y) AS c, COUNT(DISTINCT s) AS s, COUNT(DISTINCT d) AS d FROM t GROUP BY x",
+    "SELECT p, q, SUM(DISTINCT a % 1000) AS sum, AVG(DISTINCT b % 1000) AS avg, COUNT(DISTINCT a) AS c FROM t "
+    "GROUP BY p, q",
+    "SELECT s, SUM(DISTINCT m) AS sum, AVG(DISTINCT m) AS avg, AVG(DISTINCT n) AS other, SUM(m) AS plain FROM t "
+    "GROUP BY s",
+    "SELECT p, SUM(DISTINCT x) AS sum, AVG(DISTINCT y) AS avg FROM t WHERE x < 9 AND y BETWEEN -9 AND 9 GROUP BY p",
+    "SELECT SUM(DISTINCT a) AS a, SUM(DISTINCT m) AS m, AVG(DISTINCT y) AS y, COUNT(DISTINCT p) AS p FROM t "
+    "WHERE a IS NULL AND m IS NULL AND y IS NULL",
+    "SELECT p, COUNT(DISTINCT s) FILTER (WHERE a > 0) AS c, SUM(DISTINCT m) FILTER (WHERE q) AS sum, "
+    "MIN(DISTINCT t) AS least FROM t GROUP BY p HAVING COUNT(DISTINCT s) > 2",
+    "SELECT numbers[0] AS number, COUNT(DISTINCT counts['a']) AS c, SUM(DISTINCT record.n) AS n, "
+    "AVG(DISTINCT decimals[0]) AS avg, MAX(record.of.x) AS x FROM t WHERE SIZE(numbers) <> 0 AND SIZE(decimals) > 0 "
+    "GROUP BY numbers[0]",
+    "SELECT p, SUM(DISTINCT a) AS sum FROM t WHERE a > 7 AND b > 7 OR a = b GROUP BY p",
+    # set operations: the digits of decimals, rows that are equal
+    "SELECT m AS v, x FROM t UNION SELECT CAST(n AS DECIMAL(20, 5)), y FROM t",
+    "SELECT m AS v FROM t INTERSECT SELECT a FROM t WHERE a < 100",
+    "SELECT x AS v FROM t EXCEPT SELECT y FROM t WHERE y > 0",
+)
+"""Queries of the edge rows, whose answers are rows in any order."""
 
 
 class Columns:
@@ -73,7 +113,14 @@ class Columns:
     source = SqlText("")
 
     def column(self, node: Any) -> Tree:
-        return Column(node.name)
+        name, *fields = [each for each in (node.args.get("db"), node.args.get("table"), node.this) if each is not None]
+        tree: Tree = Column(name.name)
+        for each in fields:
+            tree = self.field(tree, each.name, node)
+        return tree
+
+    def field(self, tree: Tree, name: str, node: Any) -> Tree:
+        return Call("part", (tree, literal(name)))
 
     def has_function(self, name: str) -> bool:
         return False
@@ -112,6 +159,8 @@ def encoded(value: Any) -> Any:
             return {"date": value.isoformat()}
         case datetime.timedelta():
             return {"interval": value // datetime.timedelta(microseconds=1)}
+        case list():
+            return [encoded(each) for each in value]
         case _:
             return value
 
@@ -128,6 +177,12 @@ def recorded() -> dict[str, list[Any]]:
     return cases
 
 
+def recorded_rows() -> dict[str, Any]:
+    """The answers of the file, by query."""
+    queries: dict[str, Any] = json.loads(FILE.read_text())["queries"]
+    return queries
+
+
 def spark_answers(table: SparkRows, expressions: Sequence[str]) -> dict[str, list[Any]]:
     """For each expression Spark's answers for its rows."""
     ours = {each: dict(zip(rows_for(each), python_answers(each), strict=True)) for each in expressions}
@@ -137,6 +192,30 @@ def spark_answers(table: SparkRows, expressions: Sequence[str]) -> dict[str, lis
             if is_error(one):
                 found[expression][number] = answer(table, expression, number)
     return {each: [found[each][number] for number in ours[each]] for each in expressions}
+
+
+def python_rows(query: str) -> Any:
+    """The rows of a query in an order of their own, or the error, on the direct runner."""
+    p = tg.Pipeline()
+    rows = p | tg.Create(ROWS) | tg.Map(lambda row: row).with_output_types(with_schema(dict[str, Any], SCHEMA))
+    try:
+        return _in_order(({"t": rows} | tg.Sql(query)).collect())
+    except UserCodeError as error:
+        return {"error": re.findall(r"\[([A-Z_]+)\]", str(error))[0]}
+
+
+def spark_rows(table: SparkRows, query: str) -> Any:
+    """The rows of a query in an order of their own, or the error, in Spark."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return _in_order(table.session.sql(f"WITH t AS (TABLE expression_rows) {query}").collect())
+    except PySparkException as error:
+        return {"error": condition_of(error)}
+
+
+def _in_order(rows: Iterable[Iterable[Any]]) -> list[Any]:
+    return sorted(([encoded(from_spark(each)) for each in row] for row in rows), key=repr)
 
 
 def is_error(answer: Any) -> bool:
@@ -182,14 +261,23 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.master("local[1]").config("spark.log.level", "OFF").getOrCreate()
-    cases = spark_answers(SparkRows(session, ROWS), EXPRESSIONS)
+    table = SparkRows(session, ROWS)
+    cases = spark_answers(table, EXPRESSIONS)
+    queries = {query: spark_rows(table, query) for query in QUERIES}
     session.stop()
-    lines = [f"{json.dumps(name)}: {json.dumps(answers)}" for name, answers in cases.items()]
-    FILE.write_text(f'{{"spark": "{pyspark.__version__}", "cases": {{\n' + ",\n".join(lines) + "\n}}\n")
-    for name, answers in cases.items():
-        for number, ours, theirs in zip(rows_for(name), python_answers(name), answers, strict=True):
+    answers = f'"cases": {{\n{_lines(cases)}\n}}, "queries": {{\n{_lines(queries)}\n}}'
+    FILE.write_text(f'{{"spark": "{pyspark.__version__}", {answers}}}\n')
+    for name, given in cases.items():
+        for number, ours, theirs in zip(rows_for(name), python_answers(name), given, strict=True):
             if ours != theirs:
                 print(f"{name} of row {number}: Python {ours}, Spark {theirs}")
+    for query, theirs in queries.items():
+        if (ours := python_rows(query)) != theirs:
+            print(f"{query}: Python {ours}, Spark {theirs}")
+
+
+def _lines(answers: Mapping[str, Any]) -> str:
+    return ",\n".join(f"{json.dumps(name)}: {json.dumps(each)}" for name, each in answers.items())
 
 
 if __name__ == "__main__":
