@@ -141,8 +141,11 @@ def frame(spark_session: Any) -> Any:
     return spark_session.createDataFrame(pa.table(columns))
 
 
-@pytest.mark.parametrize("stamping", ["by the source", "by a step"])
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.name)
+STAMPED = [(step, ("by the source", "by a step")[number % 2]) for number, step in enumerate(STEPS)]
+"""The ways of giving timestamps, in turn: `test_random_regions.py` combines them with everything else."""
+
+
+@pytest.mark.parametrize(("step", "stamping"), STAMPED, ids=lambda each: getattr(each, "name", each))
 def test_timestamps_of_a_column_are_those_of_the_direct_runner(
     no_workers: None, frame: Any, step: Step, stamping: str
 ) -> None:

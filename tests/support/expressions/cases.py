@@ -182,11 +182,10 @@ DECIMALS: Final = (DecimalType(10, 2), DecimalType(38, 0), DecimalType(3, 3), De
 
 
 def casts() -> Iterator[Tree]:
-    """Casts of the first column of each type to every type."""
+    """Casts of the first column of each type, which has all its values, to every type."""
     for given, to in CASTS:
-        for name in COLUMNS[given]:
-            for type in DECIMALS if to == "decimal" else (TYPES[to],):
-                yield bound(Cast(Column(name), type), INPUT)
+        for type in DECIMALS if to == "decimal" else (TYPES[to],):
+            yield bound(Cast(Column(COLUMNS[given][0]), type), INPUT)
 
 
 def python_results(tree: Tree, rows: list[dict[str, Any]]) -> list[Any]:

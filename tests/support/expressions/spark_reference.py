@@ -180,6 +180,7 @@ class SparkRows:
         self.session = session.newSession()
         self.session.conf.set("spark.sql.ansi.enabled", "true")
         self.session.conf.set("spark.sql.session.timeZone", "UTC")
+        self.session.conf.set("spark.sql.shuffle.partitions", "1")
         numbered = [(k, *(row[name] for name in SCHEMA.names)) for k, row in enumerate(rows)]
         self.frame = self.session.createDataFrame(numbered, f"row int, {DDL}").coalesce(1).cache()
         self.frame.createOrReplaceTempView("expression_rows")
