@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
+from tidegate.runners.engine.loop_tables import JoinTables
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
 from tidegate.runners.plan import Phase, Plan, SolutionUpdate, Step
 from tidegate.sdk.data.block import Block
@@ -174,9 +175,9 @@ def _grouping(
         case "table", CombinePerKey() if (kept := context.tables.kept.get(node.label)) is not None:
             from tidegate.runners.engine.grouping.kept_tables import kept_grouping
             from tidegate.runners.engine.grouping.operator import TableOperator
-            from tidegate.runners.engine.iteration.kept_join import JoinInput, KeptJoin, joins
+            from tidegate.runners.engine.iteration.kept_join import JoinInput, KeptJoin
 
-            if joins(node, kept):
+            if isinstance(kept, JoinTables):
                 return JoinInput(node, context, main, *links) if links else KeptJoin(node, context, main, kept)
             return TableOperator(links, kept_grouping(node, context, main, kept), sides=sides)
         case "table", _:

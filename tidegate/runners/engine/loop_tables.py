@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,6 +30,19 @@ class KeptTables:
         return dict(self.by_window) if set(needs) <= set(self.filled) else {}
 
 
+@dataclass(frozen=True, slots=True)
+class JoinTables:
+    """Of a Join of what changes with what is the same in all rounds, the values that are the same, by window and key.
+    `changing` is the number of the input that changes. Nothing changes the tables."""
+
+    by_window: Mapping[Any, Mapping[Any, Sequence[Any]]]
+    changing: int
+
+
+Kept: TypeAlias = KeptTables | JoinTables
+"""What is kept for a CoGroupByKey."""
+
+
 class Prepared:
     """What is made once for all rounds of a loop, by name: generated code, for instance. With `keeps=False` it is made
     each time, as outside of loops."""
@@ -55,7 +68,7 @@ class LoopTables:
     value of every key by window. `parts` has, instead, the task's parts of the solutions that all tasks keep together:
     an `iteration.kept_solution.KeptSolution` each. `prepared` is what the steps have prepared."""
 
-    kept: Mapping[str, KeptTables] = field(default_factory=dict)
+    kept: Mapping[str, Kept] = field(default_factory=dict)
     solutions: Mapping[str, Mapping[Any, Mapping[Any, Any]]] = field(default_factory=dict)
     parts: Mapping[str, object] = field(default_factory=dict)
     prepared: Prepared = field(default_factory=Prepared)

@@ -142,11 +142,36 @@ def _call(w: LoopBuilder, at: At, link: Link, result: str) -> Before[str]:
     """The expression of a link's call, or `result` if the statements before assign it."""
     k, element = at
     if k in w.inlined:
-        names = yield from arguments(at, w.inlined[k], lambda param: w.argument(k, param, element))
+        names = yield from _arguments(w, at)
         return (yield from result_of(w.bodies, at, w.inlined[k], names, result))
     items = [f"*{element}"] if link.form in ("map_tuple", "flat_map_tuple") else []
     params = link.params if items else in_position(link.fn, link.params)
     return f"f{k}({call_arguments(params, lambda param: w.argument(k, param, element), items)})"
+
+
+def _arguments(w: LoopBuilder, at: At) -> Before[dict[str, str]]:
+    """Assign the arguments of an inlined link."""
+    k, element = at
+    body = w.inlined[k]
+    fits = bool(body.items) and _is_tuple(w, k, element, len(body.items))
+    return (yield from arguments(at, body, lambda param: w.argument(k, param, element), fits=fits))
+
+
+def _is_tuple(w: LoopBuilder, k: int, element: str, size: int) -> bool:
+    """Whether the element of link `k` is certainly a tuple of that size, because the text that makes it is one."""
+    maker = next((j for j in range(k - 1, -1, -1) if element == f"v{j + 1}"), -1)
+    if maker not in w.inlined:
+        return False
+    body = w.inlined[maker]
+    one = body.only_item if w.links[maker].flat and not body.yields else body.expression
+    return all(_has_items(made, size) for made in body.yielded or (one,))
+
+
+def _has_items(made: ast.expr | None, size: int) -> bool:
+    match made:
+        case ast.Tuple(elts=items):
+            return len(items) == size and not any(isinstance(item, ast.Starred) for item in items)
+    return False
 
 
 def _several(w: LoopBuilder, at: At, link: Link, result: str, following: Following) -> Building:
@@ -192,7 +217,7 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
     """A body that yields, or that sets the timestamp of its result, or of which only the item of a display is made."""
     k, element = at
     body = w.inlined[k]
-    names = yield from arguments(at, body, lambda param: w.argument(k, param, element))
+    names = yield from _arguments(w, at)
 
     def yielded() -> Building:
         if sets_time(w, k, link):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.spillable_tables import SpillableTables
-from tidegate.runners.engine.loop_tables import Group, Groups, KeptTables
+from tidegate.runners.engine.loop_tables import Group, Groups, JoinTables, Kept, KeptTables
 from tidegate.runners.engine.loops.form import Assign, Do, Statements, Test
 from tidegate.runners.engine.memory.spill import chunks
 from tidegate.runners.engine.operator import Context, Emitted
@@ -19,11 +19,16 @@ from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.windowing.window import window_end
 
 
-def kept_tables(grouping: Grouping, collections: int) -> KeptTables | None:
+def kept_tables(grouping: Grouping, collections: int) -> Kept | None:
     """The tables of a grouping to which the elements of so many collections have been added; None if they exceed its
-    memory budget."""
-    tables, combiner = grouping.tables, grouping.combiner
+    memory budget.
+
+    If the groups are only read for pairs of a changing value and a kept one, or none, only the kept values are kept.
+    The reader is a Join then, which gets the same pairs from each changing value alone. It changes no list.
+    """
+    tables, combiner, node = grouping.tables, grouping.combiner, grouping.node
     assert isinstance(combiner, CoGroupFn)
+    assert isinstance(node, CombinePerKey)
     if tables.spilled:
         for _ in tables.drain():  # removes the files
             pass
@@ -37,7 +42,12 @@ def kept_tables(grouping: Grouping, collections: int) -> KeptTables | None:
     ]
     others = [at for at in range(combiner.size) if at not in filled]
     changing = others[0] if len(filled) == collections == combiner.size - 1 else None
-    return KeptTables(tables.by_window, tuple(filled), changing)
+    if changing is None or changing not in node.needs:
+        return KeptTables(tables.by_window, tuple(filled), changing)
+    for table in tables.by_window.values():
+        for key, group in table.items():
+            table[key] = group[1 - changing]
+    return JoinTables(tables.by_window, changing)
 
 
 def kept_grouping(node: CombinePerKey, context: Context, main: str, kept: KeptTables) -> Grouping:

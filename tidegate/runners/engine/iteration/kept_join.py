@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.iteration.solution import by_window
-from tidegate.runners.engine.loop_tables import Groups, KeptTables
+from tidegate.runners.engine.loop_tables import JoinTables, Kept
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.authoring.dofn import Param
@@ -28,20 +28,10 @@ from tidegate.sdk.windowing.assigners import is_global_assigner
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 
-def joins(node: CombinePerKey, kept: KeptTables) -> bool:
-    """Whether the groups of a CoGroupByKey are only read for pairs of a changing value and a kept one, or none.
-
-    Its reader is a Join then, which gets the same pairs if a key has a group for each of its changing values. It
-    changes no list.
-    """
-    return kept.changing is not None and kept.changing in node.needs
-
-
 class KeptJoin(Operator):
     """Emits a group for each element that has changed: its key, and the lists of its value and of the kept ones."""
 
-    def __init__(self, node: CombinePerKey, context: Context, main: str, kept: KeptTables) -> None:
-        assert kept.changing is not None
+    def __init__(self, node: CombinePerKey, context: Context, main: str, kept: JoinTables) -> None:
         self._node = node
         self._context = context
         self._main = main
@@ -57,19 +47,19 @@ class KeptJoin(Operator):
             self._context.count(self._node.label, "elements_out", len(groups))
             yield self._main, Block(groups, window_end(window) - 1, Same((window,)), ONLY_PANE)
 
-    def _groups(self, values: Sequence[Any], kept: Groups) -> list[tuple[Any, Any]]:
+    def _groups(self, values: Sequence[Any], kept: Mapping[Any, Sequence[Any]]) -> list[tuple[Any, Any]]:
         """The groups of pairs of a key, and of the number of a collection and a value."""
         node, get = self._node, kept.get
         key = None
         try:
             check_keys(keys_of(values))
             if self._inner and self._first:
-                return [(key, ([x], known[1])) for key, (_, x) in values if (known := get(key)) is not None]
+                return [(key, ([x], known)) for key, (_, x) in values if (known := get(key)) is not None]
             if self._inner:
-                return [(key, (known[0], [x])) for key, (_, x) in values if (known := get(key)) is not None]
+                return [(key, (known, [x])) for key, (_, x) in values if (known := get(key)) is not None]
             if self._first:
-                return [(key, ([x], get(key, _NONE)[1])) for key, (_, x) in values]
-            return [(key, (get(key, _NONE)[0], [x])) for key, (_, x) in values]
+                return [(key, ([x], get(key, []))) for key, (_, x) in values]
+            return [(key, (get(key, []), [x])) for key, (_, x) in values]
         except KeyEncodingError as error:
             rethrow(located(error, node.label, node.where))
         except Exception as error:
@@ -114,25 +104,26 @@ class JoinInput(Operator):
 def meeting(pairs: Link, node: CombinePerKey, context: Context) -> Link:
     """The link that emits the pairs of a join, from what has changed instead of from groups."""
     kept = context.tables.kept[node.label]
+    assert isinstance(kept, JoinTables)
     function = _kept_rights if kept.changing == 0 else _kept_lefts
     return replace(
         pairs,
         fn=function,
         body=find_body(function),
         params=(Param("element"), Param("const", ref="0"), Param("const", ref="1")),
-        consts=(kept.by_window.get(GLOBAL_WINDOW, {}).get, _NONE if len(node.needs) == 2 else _ONLY_NONE),
+        consts=(kept.by_window.get(GLOBAL_WINDOW, {}).get, () if len(node.needs) == 2 else (None,)),
     )
 
 
 def _kept_rights(pair: Any, kept: Any, otherwise: Any) -> Iterator[Any]:
     key, left = pair
-    for right in kept(key, otherwise)[1]:
+    for right in kept(key, otherwise):
         yield key, (left, right)
 
 
 def _kept_lefts(pair: Any, kept: Any, otherwise: Any) -> Iterator[Any]:
     key, right = pair
-    for left in kept(key, otherwise)[0]:
+    for left in kept(key, otherwise):
         yield key, (left, right)
 
 
@@ -147,20 +138,19 @@ class JoinedSteps:
     entries: Mapping[int, int]
 
 
-def with_joins(joined: JoinedSteps, kept: Mapping[str, KeptTables], left: Collection[str]) -> JoinedSteps:
+def with_joins(joined: JoinedSteps, kept: Mapping[str, Kept], left: Collection[str]) -> JoinedSteps:
     """The steps in which a join with what is kept is a step of the nodes Tag and Group, a `JoinInput`, and the first
     link of the step that reads it, which begins with the nodes Tag, Group and Pairs. `left` are the collections that
     leave the graph."""
     for group in joined.steps:
         tables = kept.get(group.label)
-        if tables is None or not isinstance(group.tail, CombinePerKey) or not joins(group.tail, tables):
-            continue
-        if is_global_assigner(joined.plan.pipeline.collection(group.tail.inputs[0]).windowing.assigner):
+        windowing = joined.plan.pipeline.collection(group.head.inputs[0]).windowing
+        if isinstance(tables, JoinTables) and is_global_assigner(windowing.assigner):
             joined = _with_join(joined, group, tables, left)
     return joined
 
 
-def _with_join(joined: JoinedSteps, group: Step, tables: KeptTables, left: Collection[str]) -> JoinedSteps:
+def _with_join(joined: JoinedSteps, group: Step, tables: JoinTables, left: Collection[str]) -> JoinedSteps:
     plan, steps = joined.plan, {step.id: step for step in joined.steps}
     into = [edge for edge in joined.edges if edge.target == group.id]
     out = list(plan.outputs(group.id))
@@ -192,7 +182,7 @@ def _with_join(joined: JoinedSteps, group: Step, tables: KeptTables, left: Colle
     )
 
 
-def _is_tag(node: Any, tables: KeptTables) -> bool:
+def _is_tag(node: Any, tables: JoinTables) -> bool:
     """Whether a node adds the number of the changing collection to values, which is all that the inputs of a
     CoGroupByKey do."""
     match node:
@@ -210,7 +200,3 @@ def _reads_alone(plan: Plan, reader: Step) -> bool:
 def _moved(edges: Sequence[Edge], moved: Mapping[Edge, Edge | None]) -> tuple[Edge, ...]:
     now = [moved.get(edge, edge) for edge in edges]
     return tuple(edge for edge in now if edge is not None)
-
-
-_NONE: Final[tuple[list[Any], list[Any]]] = ([], [])
-_ONLY_NONE: Final = ([None], [None])

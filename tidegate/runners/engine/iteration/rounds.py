@@ -10,7 +10,7 @@ from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.grouping.kept_tables import kept_tables
 from tidegate.runners.engine.grouping.operator import TableOperator
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.runners.engine.loop_tables import KeptTables, LoopTables, Prepared
+from tidegate.runners.engine.loop_tables import Kept, LoopTables, Prepared
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
@@ -93,7 +93,7 @@ class Rounds:
         return collection in self._read or any(collection in parts for parts in self.loop.results.values())
 
 
-def group_once(step: Step, inputs: Mapping[str, Iterable[Block | KeyedBatch]], context: Context) -> KeptTables | None:
+def group_once(step: Step, inputs: Mapping[str, Iterable[Block | KeyedBatch]], context: Context) -> Kept | None:
     """The tables of those inputs of a step that are the same in all rounds; None if they exceed the memory budget."""
     assert isinstance(step.tail, CombinePerKey)
     grouping = Grouping(step.tail, "whole", context, step.outputs[0])

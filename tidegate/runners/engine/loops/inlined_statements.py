@@ -15,20 +15,25 @@ Before: TypeAlias = Generator[Statement, None, T]
 """Statements that come before something, which is returned."""
 
 
-def arguments(at: At, body: InlinedBody, argument: Callable[[Param], str]) -> Before[dict[str, str]]:
+def arguments(
+    at: At, body: InlinedBody, argument: Callable[[Param], str], *, fits: bool = False
+) -> Before[dict[str, str]]:
     """Assign the arguments of a body, each evaluated once. The variables for what it reads.
 
-    `argument` returns the expression of an argument.
+    `argument` returns the expression of an argument. `fits`: the element is a tuple that has an item for each of the
+    body's parameters for items.
     """
     k, element = at
     names = body_names(k, body)
-    if body.items:
-        taken = ", ".join(names[name] for name in body.items) + ("," if len(body.items) == 1 else "")
+    taken = ", ".join(names[name] for name in body.items) + ("," if len(body.items) == 1 else "")
+    if fits:
+        yield Assign(taken, element, at)
+    elif body.items:
         others = ((name if param.keyword else "", argument(param)) for name, param in body.arguments.items())
         given = [f"*{element}", *(f"{name}={expression}" if name else expression for name, expression in others)]
-        fits = f"type({element}) is tuple and len({element}) == {len(body.items)}"
+        test = f"type({element}) is tuple and len({element}) == {len(body.items)}"
         refused = Assign(taken, f"taking{k}({', '.join(given)})", at)
-        yield Test(fits, (Assign(taken, element, at),), (refused,), at)
+        yield Test(test, (Assign(taken, element, at),), (refused,), at)
     for name, param in body.arguments.items():
         expression = argument(param)
         if name in body.local:

@@ -19,7 +19,7 @@ from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.iteration.rounds import group_once
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.life_cycle import OncePerLoop
-from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
+from tidegate.runners.engine.loop_tables import Kept, LoopTables
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Edge, Step
@@ -40,7 +40,7 @@ class Constants:
     """A partition's part of what is the same in all rounds: the tables of steps that group it once, by label, and the
     other elements, or None if they exceed the memory budget."""
 
-    tables: dict[str, KeptTables]
+    tables: dict[str, Kept]
     elements: list[Elements] | None
     checksums: Counter[int]
     size: int
@@ -112,10 +112,10 @@ class LevelShare:
                 return Constants(tables, None, checksums, _size_of(tables))
         return Constants(tables, elements, checksums, size + _size_of(tables))
 
-    def _tables(self, held: list[Row], context: Context) -> dict[str, KeptTables]:
+    def _tables(self, held: list[Row], context: Context) -> dict[str, Kept]:
         """The tables of the steps that group constants once; none of those that exceed their share of the budget."""
         keeping = [step for step in self.steps if step.kept]
-        found: dict[str, KeptTables] = {}
+        found: dict[str, Kept] = {}
         for step in keeping:
             inputs = {
                 collection: (
@@ -135,7 +135,7 @@ class LevelShare:
         edges = self.spec.edges
         return [at for at in self.constant if (edges[at].target, edges[at].received) == (step.id, collection)]
 
-    def _decoded(self, held: list[Row], tables: Mapping[str, KeptTables]) -> Iterator[Elements]:
+    def _decoded(self, held: list[Row], tables: Mapping[str, Kept]) -> Iterator[Elements]:
         """The elements of rows, but those that are in tables."""
         numbers = dict.fromkeys(number for _, number, *_ in held)
         for number in numbers:
@@ -162,7 +162,7 @@ class Begun:
     whole: bool
 
 
-def keeps(spec: TaskSpec, edge: Edge, tables: Mapping[str, KeptTables]) -> bool:
+def keeps(spec: TaskSpec, edge: Edge, tables: Mapping[str, Kept]) -> bool:
     """Whether the elements of an edge are in the tables that a step keeps."""
     step = spec.plan.steps[edge.target]
     return edge.received in step.kept and step.label in tables
@@ -176,7 +176,7 @@ def _others(rows: Iterator[Row], constant: frozenset[int]) -> Iterator[Row]:
             yield from rows
 
 
-def _size_of(tables: Mapping[str, KeptTables]) -> int:
+def _size_of(tables: Mapping[str, Kept]) -> int:
     """An estimate of the bytes of tables."""
     size = 0
     for table in tables.values():

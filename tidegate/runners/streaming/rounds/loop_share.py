@@ -11,7 +11,7 @@ from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.engine.iteration.rounds import group_once
 from tidegate.runners.engine.life_cycle import OncePerLoop
-from tidegate.runners.engine.loop_tables import KeptTables, LoopTables
+from tidegate.runners.engine.loop_tables import Kept, LoopTables
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import SolutionUpdate, Step
@@ -30,7 +30,7 @@ class LoopShare:
     regions: int = 1
     solution: LoopSolution | None = None
     life: OncePerLoop = field(default_factory=OncePerLoop)
-    _kept: dict[str, KeptTables | None] = field(default_factory=dict)
+    _kept: dict[str, Kept | None] = field(default_factory=dict)
     """The tables by step; None for those that exceed the memory budget."""
     _blocks: dict[ChannelId, list[Block]] = field(default_factory=dict)
     """The blocks of channels, as far as they fit in the memory budget."""
