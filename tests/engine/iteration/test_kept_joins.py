@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.engine import operator_graph
+from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.iteration.kept_join import JoinInput, KeptJoin
-from tidegate.runners.engine.operator import Emitted, Operator
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.errors import TidegateError
 
 START = [(1, 10), (4, 40), (1, 5)]
 LINKS = [(0, 2), (1, 2), (1, 3), (2, 3), (3, 4), (7, 7)]
 
-Step = Callable[[Any, Any], Any]
+Body = Callable[[Any, Any], Any]
 
 
 def moved(pair: tuple[Any, Any]) -> tuple[int, int]:
@@ -39,7 +42,7 @@ def read_twice(before: Any, links: Any) -> Any:
     return (moving(joined), joined | "keys" >> tg.Map(lambda pair: (pair[0], 1))) | tg.Flatten()
 
 
-WITHOUT_GROUPS: dict[str, Step] = {
+WITHOUT_GROUPS: dict[str, Body] = {
     "inner": lambda before, links: moving(before | tg.Join.inner(links)),
     "left": lambda before, links: moving(before | tg.Join.left(links)),
     "inner, the constant first": lambda before, links: moving(links | tg.Join.inner(before)),
@@ -70,7 +73,7 @@ def met(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-def results(step: Step, *, looped: bool, start: Any = START, windows: float = 0, checks: str = "sample") -> list[Any]:
+def results(step: Body, *, looped: bool, start: Any = START, windows: float = 0, checks: str = "sample") -> list[Any]:
     """What three rounds of the step give, as a loop or one after the other."""
     p = tg.Pipeline(options=["--checks", checks])
     links = p | "links" >> tg.Create(LINKS).with_output_types(tuple[int, int])
@@ -101,6 +104,23 @@ def test_a_join_in_other_windows_makes_groups(met: Counter[str]) -> None:
     start = [tg.TimestampedValue(pair, 1) for pair in START]
     assert results(step, looped=True, start=start, windows=10) == results(step, looped=False, start=start, windows=10)
     assert (met["JoinInput"], met["KeptJoin"] > 0) == (0, True)
+
+
+def test_a_grouping_of_what_changes_numbers_values_in_its_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[list[str]] = []
+
+    def building(step: Step, plan: Plan, context: Context, **others: Any) -> Operator:
+        if context.tables.kept:
+            built.append([node.label.rsplit("/", 1)[-1] for node in step.nodes])
+        return build(step, plan, context, **others)
+
+    def summed(before: Any, links: Any) -> Any:
+        groups = (before, links) | tg.CoGroupByKey()
+        return groups | tg.Map(lambda group: (group[0], sum(map(sum, group[1])))).with_output_types(tuple[int, int])
+
+    monkeypatch.setattr(operator_graph, "build", building)
+    assert results(summed, looped=True) == results(summed, looped=False)
+    assert [labels for labels in built if "Tag(0)" in labels] == [["Tag(0)", "Group"]] * 3
 
 
 @pytest.mark.parametrize("element", [5, (1, 2, 3), ([], 1), (1.5, 2), (object(), 1)], ids=repr)

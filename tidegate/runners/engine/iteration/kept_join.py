@@ -15,7 +15,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.iteration.solution import by_window
-from tidegate.runners.engine.loop_tables import JoinTables, Kept
+from tidegate.runners.engine.loop_tables import JoinTables, Kept, KeptTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.authoring.dofn import Param
@@ -140,55 +140,61 @@ class JoinedSteps:
 
 def with_joins(joined: JoinedSteps, kept: Mapping[str, Kept], left: Collection[str]) -> JoinedSteps:
     """The steps in which a join with what is kept is a step of the nodes Tag and Group, a `JoinInput`, and the first
-    link of the step that reads it, which begins with the nodes Tag, Group and Pairs. `left` are the collections that
-    leave the graph."""
+    link of the step that reads it, which begins with the nodes Tag, Group and Pairs. Other groupings of one collection
+    that changes have Tag in their loop. `left` are the collections that leave the graph."""
     for group in joined.steps:
-        tables = kept.get(group.label)
-        windowing = joined.plan.pipeline.collection(group.head.inputs[0]).windowing
-        if isinstance(tables, JoinTables) and is_global_assigner(windowing.assigner):
-            joined = _with_join(joined, group, tables, left)
+        match kept.get(group.label):
+            case JoinTables(changing=int(changing)) if (tagging := _tagging(joined, group, changing, left)) is not None:
+                windowing = joined.plan.pipeline.collection(group.head.inputs[0]).windowing
+                if is_global_assigner(windowing.assigner):
+                    joined = _with_join(joined, group, tagging, left)
+            case KeptTables(changing=int(changing)) if (tagging := _tagging(joined, group, changing, left)) is not None:
+                if len(tagging.nodes) == 1:
+                    grouped = replace(group, nodes=(tagging.tail, group.tail))
+                    joined = _without(joined, tagging, {group.id: grouped}, group.id)
     return joined
 
 
-def _with_join(joined: JoinedSteps, group: Step, tables: JoinTables, left: Collection[str]) -> JoinedSteps:
-    plan, steps = joined.plan, {step.id: step for step in joined.steps}
-    into = [edge for edge in joined.edges if edge.target == group.id]
-    out = list(plan.outputs(group.id))
-    if len(into) != 1 or len(out) != 1 or out[0] not in joined.edges or into[0].source not in steps:
+def _tagging(joined: JoinedSteps, group: Step, changing: int, left: Collection[str]) -> Step | None:
+    """The step that adds the number of the changing collection to the values of a CoGroupByKey; None if it is not in
+    this graph, or something else reads it."""
+    sources = [edge.source for edge in joined.edges if edge.target == group.id]
+    step = next((step for step in joined.steps if [step.id] == sources), None)
+    if step is None or step.tail.output() in left or len(list(joined.plan.outputs(step.id))) != 1:
+        return None
+    match step.tail:
+        case ParDo(form="map", consts=consts) if consts is not None and consts.load() == (changing,):
+            return step
+    return None
+
+
+def _with_join(joined: JoinedSteps, group: Step, tagging: Step, left: Collection[str]) -> JoinedSteps:
+    tag, out = tagging.tail, list(joined.plan.outputs(group.id))
+    if len(out) != 1 or out[0] not in joined.edges or group.tail.output() in left:
         return joined
-    tagging, reader = steps[into[0].source], steps[out[0].target]
-    tag = tagging.tail
-    if len(list(plan.outputs(tagging.id))) != 1 or not _is_tag(tag, tables) or not _reads_alone(plan, reader):
-        return joined
-    if not {tag.output(), group.tail.output()}.isdisjoint(left):
+    (reader,) = (step for step in joined.steps if step.id == out[0].target)
+    if not _reads_alone(joined.plan, reader):
         return joined
     replaced = {
         group.id: replace(group, nodes=(tag, group.tail)),
         reader.id: replace(reader, nodes=(tag, group.tail, *reader.nodes)),
     }
+    return _without(joined, tagging, replaced, group.id)
+
+
+def _without(joined: JoinedSteps, tagging: Step, replaced: dict[int, Step], group: int) -> JoinedSteps:
+    """The steps, of which some are replaced, without Tag, the last node of a step. What it read goes to the group."""
+    steps, plan, entries = {step.id: step for step in joined.steps} | replaced, joined.plan, joined.entries
+    (out,) = plan.outputs(tagging.id)
     if len(tagging.nodes) > 1:
-        before = replaced[tagging.id] = replace(tagging, nodes=tagging.nodes[:-1])
-        moved: dict[Edge, Edge | None] = {into[0]: replace(into[0], collection=before.outputs[0])}
-        entries = joined.entries
+        before = steps[tagging.id] = replace(tagging, nodes=tagging.nodes[:-1])
+        moved: dict[Edge, Edge | None] = {out: replace(out, collection=before.outputs[0])}
     else:
         del steps[tagging.id]
-        moved = {into[0]: None} | {edge: replace(edge, target=group.id) for edge in plan.inputs(tagging.id)}
-        entries = {**joined.entries, tagging.id: group.id}
-    return JoinedSteps(
-        replace(plan, edges=_moved(plan.edges, moved)),
-        tuple(replaced.get(step, steps[step]) for step in steps),
-        _moved(joined.edges, moved),
-        entries,
-    )
-
-
-def _is_tag(node: Any, tables: JoinTables) -> bool:
-    """Whether a node adds the number of the changing collection to values, which is all that the inputs of a
-    CoGroupByKey do."""
-    match node:
-        case ParDo(form="map", consts=consts) if consts is not None:
-            return bool(consts.load() == (tables.changing,))
-    return False
+        moved = {out: None} | {edge: replace(edge, target=group) for edge in plan.inputs(tagging.id)}
+        entries = {**entries, tagging.id: group}
+    plan = replace(plan, edges=_moved(plan.edges, moved))
+    return JoinedSteps(plan, tuple(steps.values()), _moved(joined.edges, moved), entries)
 
 
 def _reads_alone(plan: Plan, reader: Step) -> bool:
