@@ -74,22 +74,39 @@ def written(folder: Path) -> list[str]:
     return sorted(line for path in paths for line in path.read_text().splitlines())
 
 
-KILLED = '''
+SCRIPT = '''
 import os, pathlib, signal, sys
 import tidegate as tg, tidegate.io
+from pyspark.sql import SparkSession
+from tidegate.runners.spark import clear_artifacts
 
-folder, kills, flags = sys.argv[1], int(sys.argv.pop()), sys.argv[2:]
+root, kills, flags = sys.argv[1], int(sys.argv.pop()), sys.argv[2:]
+os.environ["PYSPARK_PYTHON"] = flags[flags.index("--worker_python") + 1]
+context = SparkSession.builder.getOrCreate().sparkContext
 
-def die_once(element, here, stage, name):
-    """Kill this task's executor: the parent of the daemon that forked this process."""
+def executor():
+    """The process of this task's executor: the parent of the daemon that forked this one."""
+    stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(stat.rsplit(")", 1)[1].split()[1])
+
+def die_once(element, here, stage, mark):
+    """Kill this task's executor."""
     if here == stage:
         try:
-            os.close(os.open(f"{folder}/{name}-died", os.O_CREAT | os.O_EXCL))
+            os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return element
-        stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+        os.kill(executor(), signal.SIGKILL)
     return element
+
+def part(name):
+    folder = f"{root}/{name}"
+    os.mkdir(folder)
+    return folder
+
+# -- Tidegate is sent, and any executor may die
+
+folder = part("killed")
 
 def home(_):
     """The place from which the worker imports Tidegate."""
@@ -100,95 +117,131 @@ with tg.Pipeline(options=flags) as p:
     _ = p | tg.Create(range(9)) | tg.Reshuffle() | tg.Map(home) | tg.io.WriteToText(f"{folder}/homes/out")
 
 for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("map", "middle", "result")]:
+    mark = f"{folder}/{name}-died"
     with tg.Pipeline(options=flags) as p:
-        numbers = p | tg.Create(range(4000)) | "map" >> tg.Map(die_once, "map", stage, name)
+        numbers = p | tg.Create(range(4000)) | "map" >> tg.Map(die_once, "map", stage, mark)
         sums = numbers | "pair" >> tg.Map(lambda x: (x % 50, x)) | tg.CombinePerKey(sum)
-        again = sums | "middle" >> tg.Map(die_once, "middle", stage, name) | tg.MapTuple(lambda k, v: (k % 5, v))
-        lines = again | tg.GroupByKey() | "result" >> tg.Map(die_once, "result", stage, name)
+        again = sums | "middle" >> tg.Map(die_once, "middle", stage, mark) | tg.MapTuple(lambda k, v: (k % 5, v))
+        lines = again | tg.GroupByKey() | "result" >> tg.Map(die_once, "result", stage, mark)
         _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{name}/out")
+
+# -- persisted partitions
+
+folder = part("persisted")
+rdd = context.parallelize(range(4000), 3).map(lambda x: (x % 50, x)).persist()
+assert rdd.count() == 4000
+for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("map", "result")]:
+    mark = f"{folder}/{name}-died"
+    with tg.Pipeline(options=flags) as p:
+        pairs = p | tg.io.ReadFromSpark(rdd) | "map" >> tg.Map(die_once, "map", stage, mark)
+        groups = pairs | tg.MapTuple(lambda k, v: (k % 5, v)) | tg.GroupByKey()
+        lines = groups | "result" >> tg.Map(die_once, "result", stage, mark)
+        _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{name}/out")
+
+# -- rounds, whose results are lost, or in a reliable checkpoint every ten rounds
+
+def run_rounds(folder):
+    mark = f"{folder}/died"
+
+    def step(before):
+        def plus_one(pair, number=tg.DoFn.RoundParam):
+            die_once(None, number, 13 if pair[0] == 7 else None, mark)
+            tg.Metrics.counter("mine", "calls").inc()
+            return pair[0], pair[1] + 1
+
+        summed = (before, constant) | tg.Flatten() | tg.CombinePerKey(sum)
+        new = summed | "plus one" >> tg.Map(plus_one).with_output_types(tuple[int, int])
+        return tg.Round(new, out={"seen": new | tg.Map(lambda pair, number=tg.DoFn.RoundParam: f"{number}: {pair}")})
+
+    with tg.Pipeline(options=flags) as p:
+        constant = p | "constant" >> tg.Create([(key, 1) for key in range(8)]).with_output_types(tuple[int, int])
+        start = p | tg.Create([(key, 0) for key in range(8)]).with_output_types(tuple[int, int])
+        loop = start | tg.Iterate(step, rounds=14)
+        _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(f"{folder}/result/out")
+        _ = loop.out["seen"] | "seen" >> tg.io.WriteToText(f"{folder}/seen/out")
+    metrics = p.result.metrics()
+    calls = [metrics.by_round("Iterate/plus one")[number].counter("calls") for number in range(1, 15)]
+    assert (metrics.counter("rounds"), calls) == (14, [8] * 14), (metrics.counter("rounds"), calls)
+
+run_rounds(part("rounds"))
+context.setCheckpointDir(f"{root}/checkpoints")
+run_rounds(part("reliable-rounds"))
+
+# -- executors that join after a run
+
+folder = part("later")
+
+def run(name):
+    with tg.Pipeline(options=flags) as p:
+        values = p | tg.Create([(n % 5, f"{n:030}") for n in range(60_000)])
+        names = p | "names" >> tg.Create([(n, f"{n:0300}") for n in range(5_000)])
+        sized = values | tg.MapTuple(lambda k, v, names: (k, len(v) + len(names[k])), tg.AsDict(names))
+        counted = sized | tg.CombinePerKey(sum) | tg.Map(lambda pair: f"{pair[0]} {pair[1]}")
+        _ = counted | tg.io.WriteToText(f"{folder}/{name}/out")
+
+def kill_all():
+    """Everything that has been sent to executors is lost; those that come instead fetch what Spark knows of."""
+    for pid in set(context.parallelize(range(8), 8).map(lambda _: executor()).collect()):
+        os.kill(pid, signal.SIGKILL)
+
+run("before")
+kill_all()
+own = context.parallelize(range(100), 4).map(lambda n: n + 1).sum()
+run("after")
+freed = clear_artifacts(SparkSession.builder.getOrCreate())
+kill_all()
+run("cleared")
+left = sum(url.rpartition("/")[2].startswith("tidegate-") for url in context.listFiles)
+pathlib.Path(folder, "told").write_text(f"{own} {freed > 2 << 20} {left}")
 '''
 SUMS = sorted(f"{key} {sum(x for x in range(4000) if x % 5 == key)}" for key in range(5))
 
 
+@pytest.fixture(scope="module")
+def application(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder of an application that runs all parts of the script, since each start takes long."""
+    folder = tmp_path_factory.mktemp("application")
+    cluster.submit(SCRIPT, folder, str(request.config.getoption("--spark-kills")))
+    return folder
+
+
+def check_killed(folder: Path, stages: tuple[str, ...], kills: int) -> None:
+    names = [f"{stage}{n}" for stage in stages for n in range(kills)]
+    for name in names:
+        assert written(folder / name) == SUMS
+    assert sorted(path.name for path in folder.glob("*-died")) == sorted(f"{name}-died" for name in names)
+
+
 def test_tidegate_is_sent_to_workers_without_it_and_any_executor_may_die(
-    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+    application: Path, request: pytest.FixtureRequest
 ) -> None:
-    kills = request.config.getoption("--spark-kills")
-    cluster.submit(KILLED, tmp_path, str(kills))
-    homes = written(tmp_path / "homes")
+    homes = written(application / "killed" / "homes")
     assert len(homes) == 9
     assert all(".zip/tidegate/" in home for home in homes)
-    names = [f"{stage}{n}" for stage in ("map", "middle", "result") for n in range(kills)]
-    for name in names:
-        assert written(tmp_path / name) == SUMS
-    assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
-
-
-PERSISTED = (
-    KILLED.partition("def home")[0]
-    + """
-os.environ["PYSPARK_PYTHON"] = flags[flags.index("--worker_python") + 1]
-
-from pyspark.sql import SparkSession
-
-context = SparkSession.builder.getOrCreate().sparkContext
-rdd = context.parallelize(range(4000), 3).map(lambda x: (x % 50, x)).persist()
-assert rdd.count() == 4000
-for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("map", "result")]:
-    with tg.Pipeline(options=flags) as p:
-        pairs = p | tg.io.ReadFromSpark(rdd) | "map" >> tg.Map(die_once, "map", stage, name)
-        groups = pairs | tg.MapTuple(lambda k, v: (k % 5, v)) | tg.GroupByKey()
-        lines = groups | "result" >> tg.Map(die_once, "result", stage, name)
-        _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{name}/out")
-"""
-)
+    check_killed(application / "killed", ("map", "middle", "result"), request.config.getoption("--spark-kills"))
 
 
 def test_persisted_partitions_of_a_dead_executor_are_recomputed(
-    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+    application: Path, request: pytest.FixtureRequest
 ) -> None:
-    kills = request.config.getoption("--spark-kills")
-    cluster.submit(PERSISTED, tmp_path, str(kills))
-    names = [f"{stage}{n}" for stage in ("map", "result") for n in range(kills)]
-    for name in names:
-        assert written(tmp_path / name) == SUMS
-    assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
+    check_killed(application / "persisted", ("map", "result"), request.config.getoption("--spark-kills"))
 
 
-ROUNDS = (
-    KILLED.partition("def home")[0]
-    + """
-def step(before):
-    def plus_one(pair, number=tg.DoFn.RoundParam):
-        die_once(None, number, 13 if pair[0] == 7 else None, "round")
-        tg.Metrics.counter("mine", "calls").inc()
-        return pair[0], pair[1] + 1
-
-    summed = (before, constant) | tg.Flatten() | tg.CombinePerKey(sum)
-    new = summed | "plus one" >> tg.Map(plus_one).with_output_types(tuple[int, int])
-    return tg.Round(new, out={"seen": new | tg.Map(lambda pair, number=tg.DoFn.RoundParam: f"{number}: {pair}")})
-
-with tg.Pipeline(options=flags) as p:
-    constant = p | "constant" >> tg.Create([(key, 1) for key in range(8)]).with_output_types(tuple[int, int])
-    start = p | tg.Create([(key, 0) for key in range(8)]).with_output_types(tuple[int, int])
-    loop = start | tg.Iterate(step, rounds=14)
-    _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(f"{folder}/result/out")
-    _ = loop.out["seen"] | "seen" >> tg.io.WriteToText(f"{folder}/seen/out")
-metrics = p.result.metrics()
-calls = [metrics.by_round("Iterate/plus one")[number].counter("calls") for number in range(1, 15)]
-assert (metrics.counter("rounds"), calls) == (14, [8] * 14), (metrics.counter("rounds"), calls)
-"""
-)
-
-
-@pytest.mark.parametrize("reliable", [True, False])
-def test_rounds_whose_results_a_dead_executor_had_run_again(cluster: Cluster, tmp_path: Path, reliable: bool) -> None:
-    conf = (f"spark.checkpoint.dir={tmp_path / 'checkpoints'}",) if reliable else ()
-    cluster.submit(ROUNDS, tmp_path, "1", conf=conf)
-    assert (tmp_path / "round-died").exists()
-    assert written(tmp_path / "result") == sorted(f"({key}, 28)" for key in range(8))
+@pytest.mark.parametrize("part", ["rounds", "reliable-rounds"])
+def test_rounds_whose_results_a_dead_executor_had_run_again(application: Path, part: str) -> None:
+    folder = application / part
+    assert (folder / "died").exists()
+    assert written(folder / "result") == sorted(f"({key}, 28)" for key in range(8))
     seen = [f"{number}: ({key}, {2 * number})" for number in range(1, 15) for key in range(8)]
-    assert written(tmp_path / "seen") == sorted(seen)
+    assert written(folder / "seen") == sorted(seen)
+
+
+def test_executors_that_join_after_a_run_work_for_the_next_run_and_for_the_authors_job(application: Path) -> None:
+    sums = sorted(f"{key} {12_000 * 330}" for key in range(5))
+    for name in ("before", "after", "cleared"):
+        assert written(application / "later" / name) == sums
+    told = (application / "later" / "told").read_text()
+    assert told == "5050 True 3"  # the values, the side input, and Tidegate itself
 
 
 COPIED = '''
@@ -228,53 +281,3 @@ def test_a_speculative_task_does_not_duplicate_output(cluster: Cluster, tmp_path
     )
     assert (tmp_path / "second").exists()
     assert written(tmp_path / "written") == sorted(map(str, range(300)))
-
-
-LATER = '''
-import os, pathlib, signal, sys
-import tidegate as tg, tidegate.io
-from pyspark.sql import SparkSession
-from tidegate.runners.spark import clear_artifacts
-
-folder, flags = sys.argv[1], sys.argv[2:]
-os.environ["PYSPARK_PYTHON"] = flags[flags.index("--worker_python") + 1]
-context = SparkSession.builder.getOrCreate().sparkContext
-
-def executor(_):
-    """The process of this task's executor: the parent of the daemon that forked this one."""
-    stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
-    return int(stat.rsplit(")", 1)[1].split()[1])
-
-def run(name):
-    with tg.Pipeline(options=flags) as p:
-        values = p | tg.Create([(n % 5, f"{n:030}") for n in range(60_000)])
-        names = p | "names" >> tg.Create([(n, f"{n:0300}") for n in range(5_000)])
-        sized = values | tg.MapTuple(lambda k, v, names: (k, len(v) + len(names[k])), tg.AsDict(names))
-        counted = sized | tg.CombinePerKey(sum) | tg.Map(lambda pair: f"{pair[0]} {pair[1]}")
-        _ = counted | tg.io.WriteToText(f"{folder}/{name}/out")
-
-def kill_all():
-    """Everything that has been sent to executors is lost; those that come instead fetch what Spark knows of."""
-    for pid in set(context.parallelize(range(8), 8).map(executor).collect()):
-        os.kill(pid, signal.SIGKILL)
-
-run("before")
-kill_all()
-own = context.parallelize(range(100), 4).map(lambda n: n + 1).sum()
-run("after")
-freed = clear_artifacts(SparkSession.builder.getOrCreate())
-kill_all()
-run("cleared")
-left = sum(url.rpartition("/")[2].startswith("tidegate-") for url in context.listFiles)
-pathlib.Path(folder, "told").write_text(f"{own} {freed > 2 << 20} {left}")
-'''
-
-
-def test_executors_that_join_after_a_run_work_for_the_next_run_and_for_the_authors_job(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    cluster.submit(LATER, tmp_path)
-    sums = sorted(f"{key} {12_000 * 330}" for key in range(5))
-    for name in ("before", "after", "cleared"):
-        assert written(tmp_path / name) == sums
-    assert (tmp_path / "told").read_text() == "5050 True 3"  # the values, the side input, and Tidegate itself
