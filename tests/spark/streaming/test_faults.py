@@ -27,7 +27,7 @@ from tests.support.spark.live_numbers import is_hidden, lines
 from tests.support.spark.small_jvms import jvm_options
 from tests.support.spark.standalone import Standalone
 
-PATIENCE = 300.0
+PATIENCE = 600.0
 """How long (s) each wait lasts at most."""
 PAUSE = 30.0
 FEW = ("executor 0", "stored")

@@ -8,7 +8,7 @@ from typing import Final
 
 from tidegate.sdk.runner import PipelineResult, PipelineState
 
-PATIENCE: Final = 300.0
+PATIENCE: Final = 600.0
 """How long (s) a wait lasts at most."""
 
 
