@@ -39,6 +39,12 @@ def test_elements_go_round_exactly_once_under_any_faults(chunk: int, pytestconfi
     assert not failed, "\n".join(failed)
 
 
+def test_a_schedule_that_once_revealed_a_bug() -> None:
+    """More heads resume than there were, some of whose inputs had ended: a head of which only an ended one's state was
+    read took its snapshot ahead of its input."""
+    simulate(3065, loop=True)
+
+
 def grant_when_taken(patch: pytest.MonkeyPatch) -> None:
     """The channels back to the head have ordinary credit, granted when the head gives the elements to the body."""
     owed: dict[Any, int] = {}

@@ -20,7 +20,7 @@ from tidegate.runners.checkpoint.step_state import (
 )
 from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable.model import Node, ParDo, Write, side_inputs
+from tidegate.sdk.portable.model import Feedback, Node, ParDo, Write, side_inputs
 
 
 class ResumeError(BuildError):
@@ -134,9 +134,10 @@ def _range(index: int, count: int, groups: int) -> tuple[int, int]:
     return -(-index * groups // count), -(-(index + 1) * groups // count)
 
 
-def lets_elements_wait(node: Node) -> bool:
-    """Return whether the state of a node has elements that may belong to any task."""
-    return bool(side_inputs(node)) or (isinstance(node, ParDo) and node.calls is not None)
+def needs_all_states(node: Node) -> bool:
+    """Return whether each of another number of tasks needs the states of all: elements that wait may belong to any of
+    them, and the input of a loop's head, which comes from one task, may have ended in some alone."""
+    return bool(side_inputs(node)) or isinstance(node, Feedback) or (isinstance(node, ParDo) and node.calls is not None)
 
 
 def _describe(facts: StepFacts) -> str:

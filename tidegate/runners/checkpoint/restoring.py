@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from tidegate.runners.checkpoint.manifest import Manifest, TaskPart
-from tidegate.runners.checkpoint.matching import lets_elements_wait, reads
+from tidegate.runners.checkpoint.matching import needs_all_states, reads
 from tidegate.runners.checkpoint.parts import StoredState
 from tidegate.runners.checkpoint.state_files import Read, StateFile, checked, read_states
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
@@ -55,11 +55,12 @@ class StoredParts:
 
         Key group `g` belongs to task `g * parallelism // max_parallelism`. State without a key, such as metrics, stays
         with the task of the same index, or goes to the last task; so do elements that have been fed back. Those
-        that wait for a side input or a call may belong to any task, so there every task reads all states.
+        that wait for a side input or a call may belong to any task. There, and in the head of a loop, whose input may
+        have ended in some tasks alone, every task reads all states.
         """
         names = map(state_name, steps)
         stages = dict.fromkeys(self._stage_of[name] for name in names if name in self._stage_of)
-        waits = any(lets_elements_wait(node) for step in steps for node in step.nodes)
+        all_states = any(needs_all_states(node) for step in steps for node in step.nodes)
         return tuple(
             StoredState(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
             for stage in stages
@@ -67,7 +68,7 @@ class StoredParts:
             if part.handle is not None
             and (
                 reads(task.index, parallelism, part.task.index, part.parallelism, self._max_parallelism)
-                or (waits and parallelism != part.parallelism)
+                or (all_states and parallelism != part.parallelism)
             )
         )
 
