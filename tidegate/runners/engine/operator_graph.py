@@ -14,7 +14,6 @@ from typing import Any, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.factory import build
-from tidegate.runners.engine.iteration.kept_join import JoinedSteps, with_joins
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import AwaitingOperator, Context, Emitted, Operator
 from tidegate.runners.engine.time.watermarks import CollectionStatus, GraphProgress, MinWatermark, StepProgress
@@ -106,16 +105,18 @@ class Graph:
         context: Context,
         outlets: Mapping[str, list[Outlet]],
     ) -> None:
-        joined = JoinedSteps(plan, tuple(steps), tuple(edges), {})
+        entries: Mapping[int, int] = {}
         if context.tables.kept:
-            joined = with_joins(joined, context.tables.kept, outlets)
-        plan = joined.plan
+            from tidegate.runners.engine.iteration.kept_join import JoinedSteps, with_joins
+
+            joined = with_joins(JoinedSteps(plan, tuple(steps), tuple(edges), {}), context.tables.kept, outlets)
+            plan, steps, edges, entries = joined.plan, joined.steps, joined.edges, joined.entries
         self._nodes: dict[int, _Node] = {}
         self._statuses: dict[str, CollectionStatus] = {}
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
-        for step in joined.steps:
+        for step in steps:
             operator = build(step, plan, context, make_graph=Graph)
             node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operator)
             if context.wrap is not None:
@@ -133,9 +134,9 @@ class Graph:
         """A heap of the places of the nodes that are not clean, each place once."""
         self._paused: list[_Node] = []
         """The nodes that paused when watermarks were last propagated."""
-        for edge in joined.edges:
+        for edge in edges:
             self._targets.setdefault(edge.collection, []).append((self._nodes[edge.target], _name(edge)))
-        self._entries = self._nodes | {step: self._nodes[other] for step, other in joined.entries.items()}
+        self._entries = self._nodes | {step: self._nodes[other] for step, other in entries.items()}
         """By step, the node that takes its input."""
         self._opened: list[Operator] = []
 
