@@ -18,6 +18,7 @@ import tidegate as tg
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
 from tests.support.operator_driver import Elements, Watermark, context, operator, operator_factory
 from tests.support.streaming.small_filesystem import SmallFilesystem
+from tests.support.streaming.threads import new_threads
 from tidegate.runners.checkpoint.state_files import StateFile, UnpicklableState, read_states
 from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.engine.operator import Operator
@@ -76,8 +77,8 @@ def noting(p: tg.Pipeline) -> Any:
 @pytest.fixture(autouse=True)
 def ignore_foreign_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the backend fork despite threads of earlier tests in this process, such as those of a Spark session."""
-    before = threading.active_count()
-    monkeypatch.setattr(memory, "can_fork", lambda: threading.active_count() == before)
+    new = new_threads()
+    monkeypatch.setattr(memory, "can_fork", lambda: not new())
 
 
 class Disk:

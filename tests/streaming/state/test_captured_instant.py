@@ -6,7 +6,6 @@ Checked for every operator and backend, with state that fits in memory and with 
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import tidegate as tg
 from tests.engine.test_rescale import answer
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import Clock, Elements, Event, Watermark, context
+from tests.support.streaming.threads import new_threads
 from tidegate.runners.checkpoint import state_files
 from tidegate.runners.engine.memory.spill_file import SpillFile, keep_removed_files
 from tidegate.runners.engine.operator import Context, Operator
@@ -281,8 +281,8 @@ class BackedStep:
 @pytest.fixture(autouse=True)
 def gradual_captures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copy and write all state piece by piece or in a child, and fork despite threads that earlier tests have left."""
-    before = threading.active_count()
-    monkeypatch.setattr(memory, "can_fork", lambda: threading.active_count() == before)
+    new = new_threads()
+    monkeypatch.setattr(memory, "can_fork", lambda: not new())
     monkeypatch.setattr(memory, "AT_ONCE", 0)
     monkeypatch.setattr(writers, "_FEW", 0)
     monkeypatch.setattr(writers, "PIECE", 1)

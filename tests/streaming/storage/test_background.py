@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.streaming.threads import new_threads
 from tidegate.runners.streaming.storage.background import Background
 
 LONG = 60.0
@@ -120,26 +121,26 @@ def test_work_ends_at_once_with_an_error_if_no_thread_can_be_started(monkeypatch
 
 def test_the_thread_ends_without_work_and_a_new_one_does_later_work() -> None:
     loop, done = Loop(), list[Any]()
-    before = threading.active_count()
+    new = new_threads()
     for n in range(2):
         handle = loop.background.begin(immediate(n, done))
         loop.until(lambda handle=handle: handle.done)
         loop.until(loop.background.halt)
-        assert threading.active_count() == before
+        assert new() == []
         loop.background.resume()
     assert done == [0, 1]
 
 
 def test_a_halt_takes_effect_between_two_steps_and_the_rest_is_done_after_resume() -> None:
     loop, gate, done = Loop(), Gate(), list[Any]()
-    before = threading.active_count()
+    new = new_threads()
     handle = loop.background.begin(gated(gate, done))
     assert gate.reached.wait(LONG)
     assert not loop.background.halt()
     gate.open.set()
     loop.until(loop.background.halt)
     later = loop.background.begin(immediate("later", done))
-    assert threading.active_count() == before
+    assert new() == []
     assert (done, handle.done) == ([], False)
     loop.background.resume()
     loop.until(lambda: later.done)
