@@ -24,6 +24,9 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 Outlet: TypeAlias = Callable[[Block], None]
 """Receives the blocks of a collection that leave the graph for a sink or an exchange."""
 
+Outlets: TypeAlias = Mapping[str, list[Outlet]]
+"""The outlets by collection."""
+
 
 class _Node:
     """A step's operator, with the status of its inputs."""
@@ -98,19 +101,9 @@ class Graph:
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        steps: Iterable[Step],
-        edges: Iterable[Edge],
-        context: Context,
-        outlets: Mapping[str, list[Outlet]],
+        self, plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], context: Context, outlets: Outlets
     ) -> None:
-        entries: Mapping[int, int] = {}
-        if context.tables.kept:
-            from tidegate.runners.engine.iteration.kept_join import JoinedSteps, with_joins
-
-            joined = with_joins(JoinedSteps(plan, tuple(steps), tuple(edges), {}), context.tables.kept, outlets)
-            plan, steps, edges, entries = joined.plan, joined.steps, joined.edges, joined.entries
+        plan, steps, edges, entries = _joined(plan, steps, edges, context, outlets)
         self._nodes: dict[int, _Node] = {}
         self._statuses: dict[str, CollectionStatus] = {}
         self._outlets = outlets
@@ -399,6 +392,19 @@ class Graph:
         if node.clean:
             node.clean = False
             heappush(self._dirty, node.place)
+
+
+def _joined(
+    plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], context: Context, outlets: Outlets
+) -> tuple[Plan, Iterable[Step], Iterable[Edge], Mapping[int, int]]:
+    """The steps and edges as they are in the body of a loop that keeps tables (`with_joins`); and, by a step that is
+    left out then, the one that takes its input."""
+    if not context.tables.kept:
+        return plan, steps, edges, {}
+    from tidegate.runners.engine.iteration.kept_join import JoinedSteps, with_joins
+
+    joined = with_joins(JoinedSteps(plan, tuple(steps), tuple(edges), {}), context.tables.kept, outlets)
+    return joined.plan, joined.steps, joined.edges, joined.entries
 
 
 def progress_of(graph: Graph) -> GraphProgress:
