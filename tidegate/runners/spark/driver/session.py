@@ -118,7 +118,7 @@ def _get_session(options: SparkOptions) -> Any:
         raise OptionsError(f"--spark_archive {options.spark_archive} is not a file; tidegate package makes one")
     if active is not None and not (_created and active is _created[0][1]):
         return active
-    stop()
+    _stop_session()
     if options.spark_remote:
         if not options.spark_remote.startswith("sc://"):
             raise OptionsError(f"--spark_remote takes a URL such as sc://host:15002, not {options.spark_remote!r}")
@@ -155,13 +155,18 @@ _LONGEST: Final = 60
 
 @atexit.register
 def stop() -> None:
-    """Stop the session created here, if any."""
+    """Stop the session created here, if any, and remove its folders."""
+    _stop_session()
+    while _folders:
+        _folders.pop().cleanup()
+
+
+def _stop_session() -> None:
+    """Stop the session created here, if any. The next one has the same JVM, which goes on using the first folder."""
     while _created:
         _, created = _created.pop()
         with silent_py4j(), suppress(Exception):  # the session has been stopped, or its JVM has died
             created.stop()
-    while _folders:
-        _folders.pop().cleanup()
 
 
 def with_local_workers(
