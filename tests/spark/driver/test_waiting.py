@@ -57,7 +57,7 @@ def test_cancelling_the_job_group_cancels_the_run_and_leaves_no_output(
             pass
         context.cancelJobGroup("mine")
 
-    thread = threading.Thread(target=cancel)
+    thread = threading.Thread(target=cancel, daemon=True)
     thread.start()
     context.setLocalProperty("spark.jobGroup.id", "mine")
     context.setLocalProperty("spark.job.interruptOnCancel", "true")
@@ -69,7 +69,7 @@ def test_cancelling_the_job_group_cancels_the_run_and_leaves_no_output(
     finally:
         for name in ("spark.jobGroup.id", "spark.job.interruptOnCancel"):
             context.setLocalProperty(name, None)
-        thread.join()
+    thread.join()
     assert result.state is PipelineState.CANCELLED
     assert result.wait_until_finish() is PipelineState.CANCELLED
     assert not [path for path in tmp_path.glob("written/**/*") if path.is_file()]
