@@ -44,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
     group.addoption("--expressions", type=int, default=100, help="how many random expressions to compare with Spark")
+    group.addoption("--regions", type=int, default=8, help="how many random pipelines to compare that Spark computes")
     group.addoption("--tpch", help="a folder with tables of TPC-H, recorded by tests/support/sql/record_tpch.py")
     group.addoption(
         "--tpch-streaming",
