@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from tests.support.type_checkers import run_checker
+from tests.typing.type_checkers import run_checker
 
 HERE: Final = Path(__file__).parent
 ROOT: Final = HERE.parent.parent

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.test_snippets import PAGES, ROOT, snippets
-from tests.support.type_checkers import run_checker
+from tests.typing.type_checkers import run_checker
 
 pytestmark = pytest.mark.xdist_group("type checkers")
 

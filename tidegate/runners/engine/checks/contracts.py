@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
 from itertools import islice
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -18,7 +18,7 @@ from tidegate.sdk.errors import CheckError, shorten
 from tidegate.sdk.time import Duration, Timestamp
 
 _IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None), complex})
-_SCALARS: Final = _IMMUTABLE | {Decimal, date, datetime, time, timedelta, UUID, Timestamp, Duration}
+_SCALARS: Final = _IMMUTABLE | {date, datetime, time, timedelta, UUID, Timestamp, Duration}
 
 FIRST: Final = 1_000
 SAMPLE_EVERY: Final = 64
@@ -201,11 +201,17 @@ def check_travels(value: Any) -> None:
 def _immutable(value: Any) -> bool:
     """Whether a value can't be changed in place: a scalar, or a tuple of such, also one with names for its items."""
     kind = type(value)
-    if kind in _SCALARS:
+    if kind in _SCALARS or _is_decimal(kind):
         return True
     if kind is frozenset or (issubclass(kind, tuple) and not kind.__dictoffset__):
         return all(map(_immutable, value))
     return False
+
+
+def _is_decimal(kind: type) -> bool:
+    """Whether a type is Decimal, whose module takes long to import: without it there are no values of the type."""
+    module = sys.modules.get("decimal")
+    return module is not None and kind is module.Decimal
 
 
 def defines_equality(kind: Any) -> bool:
