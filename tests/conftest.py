@@ -107,7 +107,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--thorough`, keep each n-th case of a test marked `sampled(n)`, and half of a property's examples."""
+    """Without `--thorough`, keep each n-th case of a test marked `sampled(n)`, and half of a property's examples.
+
+    Names of cases must be the same in each process, or pytest-xdist runs nothing.
+    """
+    for item in items:
+        if " at 0x" in item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid}: the name of the case has an address in it, use ids=")
     if config.getoption("--thorough"):
         return
     kept, left_out, cases = [], [], Counter[str]()

@@ -123,7 +123,11 @@ def test_a_grouping_of_what_changes_numbers_values_in_its_own_loop(monkeypatch: 
     assert [labels for labels in built if "Tag(0)" in labels] == [["Tag(0)", "Group"]] * 3
 
 
-@pytest.mark.parametrize("element", [5, (1, 2, 3), ([], 1), (1.5, 2), (object(), 1)], ids=repr)
+@pytest.mark.parametrize(
+    "element",
+    [5, (1, 2, 3), ([], 1), (1.5, 2), (object(), 1)],
+    ids=["no tuple", "three items", "a list as key", "a float as key", "an object as key"],
+)
 @pytest.mark.parametrize("checks", ["off", "sample"])
 def test_what_cannot_be_joined_fails_as_outside_of_a_loop(element: Any, checks: str) -> None:
     def spoiled(before: Any, links: Any) -> Any:
