@@ -77,6 +77,12 @@ def test_random_loops_hold_what_their_unrolling_holds(runner: str, pytestconfig:
         assert differences(runner, loops, budget) == []
 
 
+def test_what_a_loop_leaves_keeps_timestamps_and_panes_that_its_next_round_does_without(runner: str) -> None:
+    elements = [(6, (2, 2)), (3, (2, 2)), (1, (2, 9)), (17, (2, 8))]
+    loops: list[Loop] = [((("group", 1), ("add", 3)), elements, 2, windowed, FORMS[0]) for windowed in (False, True)]
+    assert differences(runner, loops) == []
+
+
 # -- D5: loops with a solution
 
 DELTAS = st.tuples(delta_bodies(), inputs(), inputs(), st.integers(0, 4), st.booleans())
