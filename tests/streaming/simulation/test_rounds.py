@@ -20,7 +20,7 @@ from tidegate.runners.engine.iteration.kept_solution import KeptSolution
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.coordinator.workers import EndedTasks
 from tidegate.runners.streaming.protocol.worker_messages import TaskEnded
-from tidegate.runners.streaming.rounds import loop_share
+from tidegate.runners.streaming.rounds import loop_cache
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution
 from tidegate.runners.streaming.rounds.solution_log import SolutionLog
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
@@ -38,7 +38,7 @@ def test_each_round_counts_once_whichever_worker_dies(chunk: int, pytestconfig: 
 
 def regroup_constants_from_a_stale_run(patch: pytest.MonkeyPatch) -> None:
     """After a failure, a task groups what is the same in all rounds from runs that are not complete."""
-    blocks = vars(loop_share)["_blocks"]
+    blocks = vars(loop_cache)["_blocks"]
     grouped: set[Any] = set()
 
     def stale(job: Any, task: TaskId, *given: Any) -> Iterator[Block]:
@@ -47,7 +47,7 @@ def regroup_constants_from_a_stale_run(patch: pytest.MonkeyPatch) -> None:
         grouped.add((task, given[0].label))
         return islice(found, 1) if again else found
 
-    patch.setattr(loop_share, "_blocks", stale)
+    patch.setattr(loop_cache, "_blocks", stale)
 
 
 def read_a_stale_run(patch: pytest.MonkeyPatch) -> None:

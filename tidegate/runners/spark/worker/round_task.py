@@ -18,7 +18,7 @@ from tidegate.runners.spark.shuffle.places import places
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, Row, row_checksum
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter
 from tidegate.runners.spark.task_io.frames import DataFrameWriter
-from tidegate.runners.spark.worker.loop_share import LevelShare, worker_name
+from tidegate.runners.spark.worker.level_cache import LevelCache, worker_name
 from tidegate.runners.spark.worker.solution_rows import SolutionRows, update_of, uses
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.data.block import Block
@@ -29,15 +29,15 @@ class RoundTask(LevelTask):
     have functions to tear down when the loop ends (`worker`), and how many elements were `emitted` for each result of
     the round."""
 
-    def __init__(self, share: LevelShare, run_id: str, level: int, partition: int, of_round: Round) -> None:
-        super().__init__(share.spec, run_id, level, partition)
-        self._share = share
+    def __init__(self, cache: LevelCache, run_id: str, level: int, partition: int, of_round: Round) -> None:
+        super().__init__(cache.spec, run_id, level, partition)
+        self._cache = cache
         self._round = of_round
-        self._loop = self.plan.loop(share.loop)
+        self._loop = self.plan.loop(cache.loop)
         self._place = places(self.spec.partitions)[partition]
         self._out = OutgoingRows(self._written(), places(self.spec.partitions))
         self._inner = [step_in_round(step, of_round.number) for step in self._inner]
-        self._reread_checksums.update(dict.fromkeys(share.constant, 0))
+        self._reread_checksums.update(dict.fromkeys(cache.constant, 0))
         self._update = update_of(self.plan, self._loop)
         self._emitted: Counter[str] = Counter()
 
@@ -53,7 +53,7 @@ class RoundTask(LevelTask):
         return self._round.number * self.spec.partitions + self._task_number if edge.turn == "all" else self._src
 
     def _drive(self, context: Context, read: Iterable[Any]) -> Iterator[None]:
-        context, self._elements, begun = self._share.begin(self.partition, iter(read), context)
+        context, self._elements, begun = self._cache.begin(self.partition, iter(read), context)
         for number, checksum in begun.checksums.items():
             self._reread_checksums[number] += checksum
         rows = begun.rows
@@ -67,7 +67,7 @@ class RoundTask(LevelTask):
             self._pass_on(update, solution)
         if self._emitted:
             self._send_result("emitted", dict(self._emitted))
-        if self._share.tears_down:
+        if self._cache.tears_down:
             self._send_result("worker", worker_name())
 
     # -- the solution

@@ -12,7 +12,7 @@ from tidegate.runners.spark.plan.artifacts import Artifact, read_payload
 from tidegate.runners.spark.plan.failures import worker_failure
 from tidegate.runners.spark.plan.task_spec import TaskSpec
 from tidegate.runners.spark.task_io.frames import batches_by_step
-from tidegate.runners.spark.worker.loop_share import end_shares, level_share, worker_name
+from tidegate.runners.spark.worker.level_cache import drop_caches, level_cache, worker_name
 from tidegate.runners.spark.worker.round_task import RoundTask
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.metrics import MetricCells, collecting
@@ -44,7 +44,7 @@ def run_task(
         if round is not None:
             yield from _run_round(payload, run_id, level, batches, counts, *round)
             return
-        end_shares(run_id)
+        drop_caches(run_id)
         spec: TaskSpec = pickle.loads(read_payload(payload))
         install_secrets(spec.secrets)
         for frame_step, part in batches_by_step(frame_steps, batches) if frame_steps else [(None, batches)]:
@@ -72,13 +72,13 @@ def _run_round(
 
     context = TaskContext.get()
     assert context is not None
-    share = level_share(run_id, loop, level, payload)
-    install_secrets(share.spec.secrets)
+    cache = level_cache(run_id, loop, level, payload)
+    install_secrets(cache.spec.secrets)
     try:
-        task = RoundTask(share, run_id, level, context.partitionId(), pickle.loads(of_round))
+        task = RoundTask(cache, run_id, level, context.partitionId(), pickle.loads(of_round))
         yield from task.run(batches)
     except BaseException:
-        end_shares(run_id, failed=True)
+        drop_caches(run_id, failed=True)
         raise
     if counts is not None:
         counts.add({run_id: task.element_counts})
@@ -93,7 +93,7 @@ def end_loop(run_id: str, batches: Iterable[Any]) -> Iterator[Any]:
     metrics = MetricCells()
     try:
         with collecting(metrics):
-            end_shares(run_id)
+            drop_caches(run_id)
     except Exception as error:
         raise worker_failure(error) from None
     yield pa.RecordBatch.from_pydict({"worker": [worker_name()], "metrics": [dumps(metrics)]})

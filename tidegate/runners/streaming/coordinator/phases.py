@@ -330,11 +330,11 @@ class Running(AttemptPhase):
         if self._loops.live:
             clock = self._loops.next_clock if self._quiescence.at_rest and self._quiescence.last else None
             if clock is not None or not self._quiescence.at_rest:
-                if not self._loops.calm:
+                if not self._loops.quiescent:
                     self._send_all(self._loops.next_marks())
                     return
                 again = self._quiescence.again(clock)
-                self._loops.stir()
+                self._loops.reset_quiescence()
                 self.run.out.send_all(TriggerBarrier(again.checkpoint, "quiescence", clock=again.clock))
                 return
         worker, round = self._quiescence.complete()

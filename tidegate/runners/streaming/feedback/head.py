@@ -60,7 +60,7 @@ class LoopHead(Operator):
         self._entered = NOTHING
         """The least timestamp of what has entered the body since the last mark was sent."""
         self._reported: CollectionStatus | None = None
-        self._stirred = False
+        self._active = False
         """Whether anything has entered, come round or changed since the last mark was sent."""
         self._status = CollectionStatus()
         self._pause = _PAUSE
@@ -74,7 +74,7 @@ class LoopHead(Operator):
         raise AssertionError("the task drives the head of a loop")
 
     def add(self, block: Block, hops: int) -> None:
-        self._stirred = self.moved = True
+        self._active = self.moved = True
         try:
             self.backlog.add(block, hops)
         except RunError as error:
@@ -118,7 +118,7 @@ class LoopHead(Operator):
         return graph.pushing(node.outputs[0].collection, block)
 
     def _enter(self, block: Block) -> None:
-        self._stirred = self.moved = True
+        self._active = self.moved = True
         self._entered = min(self._entered, least(block))
 
     # -- time
@@ -139,27 +139,27 @@ class LoopHead(Operator):
             return None
         if self._asked > self.sent or self._sent_at is None:
             return 0
-        if self._stirred or len(self.backlog) or self._input(graph) != self._reported:
+        if self._active or len(self.backlog) or self._input(graph) != self._reported:
             return self._sent_at + _PAUSE
         return None if self._settled else self._sent_at + self._pause
 
     def send(self, graph: Graph, now: int) -> LoopReport:
         """Count a mark as sent; returns what the coordinator is to know."""
         status = self._input(graph)
-        quiet = not self._stirred and status == self._reported
+        quiet = not self._active and status == self._reported
         self._pause = min(2 * self._pause, _LONGEST_PAUSE) if quiet else _PAUSE
         low = min(self.backlog.low, self._entered, *(mark.low for mark in self._returned.values()))
         if self.sent == 0:
             low = MIN_MICROS
         entering = {name: status for mark in self._returned.values() for name, status in mark.entering}
-        moved = self._stirred or len(self.backlog) > 0
+        moved = self._active or len(self.backlog) > 0
         self.sent += 1
-        self._sent_at, self._reported, self._entered, self._stirred = now, status, NOTHING, False
+        self._sent_at, self._reported, self._entered, self._active = now, status, NOTHING, False
         inputs = ((f"{self._index}", status), *entering.items())
         clock = min((mark.clock for mark in self._returned.values()), default=MAX_MICROS)
         return LoopReport(self.loop.head, self._index, self.sent, low, inputs, moved, clock)
 
-    def told(self, time: LoopTime, graph: Graph) -> Iterator[None]:
+    def advance(self, time: LoopTime, graph: Graph) -> Iterator[None]:
         """The coordinator has answered: pass the status on."""
         self._answered, self._settled = time.number, time.settled
         return self._publishing(time.status, graph)
@@ -176,7 +176,7 @@ class LoopHead(Operator):
         now = CollectionStatus(max(status.watermark, self._status.watermark), idle, status.ended)
         self.over = status.ended
         if now != self._status:
-            self._stirred = self.moved = True
+            self._active = self.moved = True
             self._status = now
             for out in self.loop.node.outputs:
                 yield from graph.updating(out.collection, now)

@@ -35,7 +35,7 @@ class LoopWatermark:
         self.loop = loop
         self.number = 0
         """The last mark that all heads have reported."""
-        self.calm = 0
+        self.quiet_marks = 0
         """At how many marks in a row nothing was under way or changed."""
         self.clock = MAX_MICROS
         """When the next timer in the loop fires (µs)."""
@@ -70,7 +70,7 @@ class LoopWatermark:
         low = min(each.low for each in reports.values())
         before, self._status = self._status, self._status_of(self._inputs.of(inputs), low)
         moved = self._status != before or any(each.moved for each in reports.values())
-        self.calm = 0 if moved else self.calm + 1
+        self.quiet_marks = 0 if moved else self.quiet_marks + 1
         beside = any(not status.ended for name, status in inputs.items() if not name.isdecimal())
         settled = low == NOTHING and not beside and (self._at_end is None or self.over)
         return LoopTime(self.loop, self.number, self._status, settled)
@@ -112,9 +112,9 @@ class LoopTimes:
         return any(not loop.over for loop in self._loops.values())
 
     @property
-    def calm(self) -> bool:
-        """Whether all loops have been at rest since `stir`, for at least two whole marks."""
-        return all(loop.over or loop.calm > _CALM for loop in self._loops.values())
+    def quiescent(self) -> bool:
+        """Whether all loops have been at rest since `reset_quiescence`, for at least two whole marks."""
+        return all(loop.over or loop.quiet_marks > _QUIET for loop in self._loops.values())
 
     @property
     def next_clock(self) -> int | None:
@@ -122,10 +122,10 @@ class LoopTimes:
         clock = min((loop.clock for loop in self._loops.values() if not loop.over), default=MAX_MICROS)
         return clock if clock < MAX_MICROS else None
 
-    def stir(self) -> None:
+    def reset_quiescence(self) -> None:
         """Forget for how long the loops have been at rest."""
         for loop in self._loops.values():
-            loop.calm = 0
+            loop.quiet_marks = 0
 
     def next_marks(self) -> list[ToWorker]:
         """Let marks go round, of which the heads may have no need."""
@@ -133,5 +133,5 @@ class LoopTimes:
         return [BeginMark(loop.loop, loop.number + 1) for loop in waiting]
 
 
-_CALM: Final = 2
+_QUIET: Final = 2
 """One mark may have been on its way already, so two more have gone round."""

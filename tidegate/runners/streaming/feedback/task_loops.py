@@ -51,7 +51,7 @@ class TaskLoops:
         self._barriers = barriers
         self._parts: dict[int, LoopPart] = {}
         self._heads: dict[int, LoopHead] = {}
-        self._told: list[tuple[LoopHead, LoopTime]] = []
+        self._answers: list[tuple[LoopHead, LoopTime]] = []
         self.turn = True
         """Whether what has been fed back goes before new input."""
         self.hops = 0
@@ -92,10 +92,10 @@ class TaskLoops:
         if (head := self._heads.get(message.loop)) is not None:
             head.ask(message.number)
 
-    def told(self, message: LoopTime) -> None:
+    def receive_time(self, message: LoopTime) -> None:
         """The coordinator has answered the heads."""
         if (head := self._heads.get(message.loop)) is not None:
-            self._told.append((head, message))
+            self._answers.append((head, message))
 
     # -- items of the channels
 
@@ -137,9 +137,9 @@ class TaskLoops:
         back take its turn, unless the graph is `blocked`. None: nothing now."""
         if self._graph.paused:
             return None
-        if self._told:
-            answered, time = self._told.pop(0)
-            return self.apart(answered.told(time, self._graph))
+        if self._answers:
+            head, time = self._answers.pop(0)
+            return self.apart(head.advance(time, self._graph))
         for step, part in self._parts.items():
             head = self._heads.get(step)
             if head is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.plan import Loop, Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_cache import LoopCache
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution, update_of
 from tidegate.sdk.data.block import Block
 
@@ -23,7 +23,7 @@ class WorkerLoop:
         self._index = index
         self._directory = directory
         self._spill = spill
-        self._shares: dict[TaskId, LoopShare] = {}
+        self._caches: dict[TaskId, LoopCache] = {}
         self._solution: LoopSolution | None = None
         """The worker's part of the loop's solution."""
         self._over: dict[int, LoopSolution] = {}
@@ -41,19 +41,19 @@ class WorkerLoop:
         if self.loop is not None and self._solution is not None:
             self._solution.begin(rounds[self.loop.node.label] + 1)
 
-    def share(self, task: TaskId) -> LoopShare | None:
+    def cache(self, task: TaskId) -> LoopCache | None:
         """What a task keeps from round to round; None outside of loops."""
         if self.loop is None:
             return None
-        return self._shares.setdefault(task, LoopShare(len(self.loop.regions), self._solution))
+        return self._caches.setdefault(task, LoopCache(len(self.loop.regions), self._solution))
 
-    def leave(self) -> Mapping[TaskId, LoopShare]:
+    def leave(self) -> Mapping[TaskId, LoopCache]:
         """The loop is over for the worker's tasks; returns what they have kept."""
-        shares, self._shares = self._shares, {}
+        caches, self._caches = self._caches, {}
         if self._solution is not None:
             self._over[self._solution.update] = self._solution
         self.loop = self._solution = None
-        return shares
+        return caches
 
     def left(self, rounds: Mapping[str, int], channel: ChannelId) -> Iterator[Block]:
         """What a loop has left of its solution in the part that a channel comes from: this worker's or another's."""

@@ -25,7 +25,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Hops, LoopMark
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
-from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_cache import LoopCache
 from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.environment import WorkerServices
@@ -57,16 +57,16 @@ class Task:
         scripted: bool,
         watermark_alignment: WatermarkAlignment | None = None,
         rounds: Mapping[str, int] | None = None,
-        share: LoopShare | None = None,
+        cache: LoopCache | None = None,
         left: Callable[[ChannelId], Iterator[Block]] | None = None,
     ) -> None:
         self.id = id
         self.ended = False
-        if share is not None:
-            context = share.context_of_round(job, id, services.directory(), context)
+        if cache is not None:
+            context = cache.context_of_round(job, id, services.directory(), context)
         times = TimeAccounting(last=services.seconds())
         self._env = env = TaskEnvironment(
-            job, id, attempt, services, context, times, scripted, rounds or {}, share, left
+            job, id, attempt, services, context, times, scripted, rounds or {}, cache, left
         )
         self.inputs = TaskInputs(env, inputs)
         self.outputs = TaskOutputs(env, outputs)

@@ -11,7 +11,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Edge, Loop, Plan, Step, step_in_round
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_cache import LoopCache
 from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 from tidegate.sdk.data.block import Block
@@ -22,7 +22,7 @@ from tidegate.sdk.portable.model import Feedback
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
     """`scripted`: the job has a test stream, whose events alone advance processing time. `rounds`: how many rounds of
-    each loop are done, by its label. `share`: what outlives the rounds, if the task is in the body of a loop. `left`:
+    each loop are done, by its label. `cache`: what outlives the rounds, if the task is in the body of a loop. `left`:
     what a loop has left of its solution in the part that a channel comes from."""
 
     job: Job
@@ -33,7 +33,7 @@ class TaskEnvironment:
     times: TimeAccounting
     scripted: bool
     rounds: Mapping[str, int] = field(default_factory=dict)
-    share: LoopShare | None = None
+    cache: LoopCache | None = None
     left: Callable[[ChannelId], Iterator[Block]] | None = None
 
     @property

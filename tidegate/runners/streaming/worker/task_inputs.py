@@ -127,7 +127,7 @@ class TaskInputs:
 
     def _reads(self, env: TaskEnvironment, edge: Edge) -> bool:
         """Whether anything comes through an edge: in this round of the loop, if the task is in its body."""
-        if env.share is not None and env.share.keeps(self._plan.steps[edge.target], edge.received):
+        if env.cache is not None and env.cache.keeps(self._plan.steps[edge.target], edge.received):
             return False
         return edge.pipelined or bool(env.stored_rounds(edge))
 
@@ -145,8 +145,8 @@ def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionRead
         left = env.left
         assert left is not None
         reader.pass_through(lambda stored: left(id))
-    if env.share is not None and env.is_constant(edge) and not _may_change_values(env):
+    if env.cache is not None and env.is_constant(edge) and not _may_change_values(env):
         channels = sum(env.is_constant(env.plan.edges[each.edge]) for each in env.job.topology.channels_into(env.task))
         budget = env.context.memory_budget // (4 * channels)
-        reader.pass_through(partial(env.share.kept_blocks, id, budget=budget))
+        reader.pass_through(partial(env.cache.kept_blocks, id, budget=budget))
     return reader

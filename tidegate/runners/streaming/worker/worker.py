@@ -126,7 +126,7 @@ class Worker:
                     each.loops.begin(message)
             case LoopTime():
                 for each in self._order:
-                    each.loops.told(message)
+                    each.loops.receive_time(message)
             case Commit(step=step):
                 self._guard(None, lambda: self._committer.begin(self._sink_node(step), message))
             case AbortOutput():
@@ -247,7 +247,7 @@ class Worker:
             scripted=self._scripted,
             watermark_alignment=self._watermark_alignment,
             rounds=dict(message.rounds),
-            share=self._loop.share(id),
+            cache=self._loop.cache(id),
             left=partial(self._loop.left, dict(message.rounds)),
         )
         built.append(task)

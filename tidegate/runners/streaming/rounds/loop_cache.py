@@ -22,10 +22,12 @@ from tidegate.sdk.data.block import Block
 
 
 @dataclass(frozen=True, slots=True)
-class LoopShare:
-    """One task's share of a loop: the functions that are set up, and the tables and blocks of what is the same in all
-    rounds. `regions` is how many regions the loop has: the tasks of each keep their share while the others run.
-    `solution` is the worker's part of the loop's solution, which all of its tasks share."""
+class LoopCache:
+    """What one task keeps of a loop: functions that are set up; tables and blocks of what is the same in all rounds.
+
+    `regions` is how many regions the loop has: the tasks of each keep theirs while the others run. `solution` is the
+    worker's part of the loop's solution, which all of its tasks share.
+    """
 
     regions: int = 1
     solution: LoopSolution | None = None
@@ -41,10 +43,10 @@ class LoopShare:
         for step in keeping:
             if step.label not in self._kept:
                 inputs = {collection: _blocks(job, task, step, collection, directory) for collection in step.kept}
-                share = replace(
+                part = replace(
                     context, memory_budget=max(1, context.memory_budget // (4 * len(keeping) * self.regions))
                 )
-                self._kept[step.label] = group_once(step, inputs, share)
+                self._kept[step.label] = group_once(step, inputs, part)
         parts: dict[str, KeptSolution] = {}
         if (solution := self.solution) is not None:
             parts[solution.collection] = solution.part

@@ -1,7 +1,7 @@
 """What a worker keeps of a loop from round to round: functions that are set up, and what is the same in all rounds.
 
-Spark runs the tasks of a round in any of its workers, so each keeps what it has once read, by partition. A worker has
-the shares of one loop: a task of anything else ends them.
+Spark runs the tasks of a round in any of its workers, so each keeps what it has once read, by partition. A worker keeps
+that of one loop: a task of anything else drops it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Constants:
 
 
 @dataclass(slots=True)
-class LevelShare:
-    """A worker's share of the loop in whose body a level is."""
+class LevelCache:
+    """What a worker keeps of a level in the body of a loop."""
 
     spec: TaskSpec
     loop: str
@@ -125,8 +125,8 @@ class LevelShare:
                 )
                 for collection in step.kept
             }
-            share = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(keeping))))
-            tables = group_once(step, inputs, share)
+            part = replace(context, memory_budget=max(1, context.memory_budget // (4 * len(keeping))))
+            tables = group_once(step, inputs, part)
             if tables is not None:
                 found[step.label] = tables
         return found
@@ -201,36 +201,36 @@ def _tears_down(node: Node) -> bool:
             return False
 
 
-# -- the shares of this process
+# -- the caches of this process
 
-_shares: Final[dict[int, LevelShare]] = {}
+_caches: Final[dict[int, LevelCache]] = {}
 """By level."""
 _of: Final[list[tuple[str, str]]] = []
 """The run and the loop to which they belong."""
 
 
-def level_share(run_id: str, loop: str, level: int, payload: bytes | Artifact) -> LevelShare:
-    """This worker's share of a level in the body of a loop."""
+def level_cache(run_id: str, loop: str, level: int, payload: bytes | Artifact) -> LevelCache:
+    """What this worker keeps of a level in the body of a loop."""
     if [(run_id, loop)] != _of:
-        end_shares(run_id)
+        drop_caches(run_id)
         _of[:] = [(run_id, loop)]
-    if level not in _shares:
+    if level not in _caches:
         spec: TaskSpec = pickle.loads(read_payload(payload))
         steps = tuple(spec.levels.steps(spec.plan, level))
         ids = {step.id for step in steps}
         constant = frozenset(
             number for number, edge in enumerate(spec.edges) if edge.target in ids and spec.levels.is_constant(edge)
         )
-        _shares[level] = LevelShare(spec, loop, constant, steps)
-    return _shares[level]
+        _caches[level] = LevelCache(spec, loop, constant, steps)
+    return _caches[level]
 
 
-def end_shares(run_id: str, *, failed: bool = False) -> None:
+def drop_caches(run_id: str, *, failed: bool = False) -> None:
     """Tear down the functions of a loop, and drop all that is kept of it. Errors are those of the run, unless the loop
     is another run's, or has `failed`."""
-    ends = [share.life.end for share in _shares.values()]
+    ends = [cache.life.end for cache in _caches.values()]
     quiet = failed or not ends or _of[0][0] != run_id
-    _shares.clear()
+    _caches.clear()
     _of.clear()
     if quiet:
         for end in ends:

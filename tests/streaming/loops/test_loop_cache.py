@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tidegate.runners.checkpoint.task_ids import ChannelId
-from tidegate.runners.streaming.rounds.loop_share import LoopShare
+from tidegate.runners.streaming.rounds.loop_cache import LoopCache
 from tidegate.sdk.data.block import Block
 
 CHANNEL = ChannelId(1, 0, 0)
@@ -15,7 +15,7 @@ CHANNEL = ChannelId(1, 0, 0)
 
 @pytest.mark.parametrize(("budget", "regions", "reads"), [(100_000, 1, 1), (100, 1, 3), (100_000, 1_000, 3)])
 def test_blocks_are_read_again_only_if_they_exceed_their_budget(budget: int, regions: int, reads: int) -> None:
-    share = LoopShare(regions)
+    cache = LoopCache(regions)
     begun = 0
 
     def stored() -> Iterator[Block]:
@@ -26,13 +26,13 @@ def test_blocks_are_read_again_only_if_they_exceed_their_budget(budget: int, reg
         yield Block([5])
 
     for _ in range(3):
-        blocks = share.kept_blocks(CHANNEL, stored(), budget)
+        blocks = cache.kept_blocks(CHANNEL, stored(), budget)
         assert [value for block in blocks for value in block.values] == [1, 2, "three", "four", 5]
     assert begun == reads
 
 
 def test_blocks_that_were_not_read_to_their_end_are_read_again() -> None:
-    share = LoopShare()
-    assert next(share.kept_blocks(CHANNEL, iter([Block([1]), Block([2])]), 100_000)).values == [1]
-    again = share.kept_blocks(CHANNEL, iter([Block([1]), Block([2])]), 100_000)
+    cache = LoopCache()
+    assert next(cache.kept_blocks(CHANNEL, iter([Block([1]), Block([2])]), 100_000)).values == [1]
+    again = cache.kept_blocks(CHANNEL, iter([Block([1]), Block([2])]), 100_000)
     assert [value for block in again for value in block.values] == [1, 2]
