@@ -140,12 +140,13 @@ for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("
 
 # -- rounds, whose results are lost, or in a reliable checkpoint every ten rounds
 
-def run_rounds(folder):
+def run_rounds(folder, rounds):
+    """An executor dies in the last round but one."""
     mark = f"{folder}/died"
 
     def step(before):
         def plus_one(pair, number=tg.DoFn.RoundParam):
-            die_once(None, number, 13 if pair[0] == 7 else None, mark)
+            die_once(None, number, rounds - 1 if pair[0] == 7 else None, mark)
             tg.Metrics.counter("mine", "calls").inc()
             return pair[0], pair[1] + 1
 
@@ -156,16 +157,16 @@ def run_rounds(folder):
     with tg.Pipeline(options=flags) as p:
         constant = p | "constant" >> tg.Create([(key, 1) for key in range(8)]).with_output_types(tuple[int, int])
         start = p | tg.Create([(key, 0) for key in range(8)]).with_output_types(tuple[int, int])
-        loop = start | tg.Iterate(step, rounds=14)
+        loop = start | tg.Iterate(step, rounds=rounds)
         _ = loop.result | tg.Map(str) | "result" >> tg.io.WriteToText(f"{folder}/result/out")
         _ = loop.out["seen"] | "seen" >> tg.io.WriteToText(f"{folder}/seen/out")
     metrics = p.result.metrics()
-    calls = [metrics.by_round("Iterate/plus one")[number].counter("calls") for number in range(1, 15)]
-    assert (metrics.counter("rounds"), calls) == (14, [8] * 14), (metrics.counter("rounds"), calls)
+    calls = [metrics.by_round("Iterate/plus one")[number].counter("calls") for number in range(1, rounds + 1)]
+    assert (metrics.counter("rounds"), calls) == (rounds, [8] * rounds), (metrics.counter("rounds"), calls)
 
-run_rounds(part("rounds"))
+run_rounds(part("rounds"), 5)
 context.setCheckpointDir(f"{root}/checkpoints")
-run_rounds(part("reliable-rounds"))
+run_rounds(part("reliable-rounds"), 13)
 
 # -- executors that join after a run
 
@@ -227,12 +228,12 @@ def test_persisted_partitions_of_a_dead_executor_are_recomputed(
     check_killed(application / "persisted", ("map", "result"), request.config.getoption("--spark-kills"))
 
 
-@pytest.mark.parametrize("part", ["rounds", "reliable-rounds"])
-def test_rounds_whose_results_a_dead_executor_had_run_again(application: Path, part: str) -> None:
+@pytest.mark.parametrize(("part", "rounds"), [("rounds", 5), ("reliable-rounds", 13)])
+def test_rounds_whose_results_a_dead_executor_had_run_again(application: Path, part: str, rounds: int) -> None:
     folder = application / part
     assert (folder / "died").exists()
-    assert written(folder / "result") == sorted(f"({key}, 28)" for key in range(8))
-    seen = [f"{number}: ({key}, {2 * number})" for number in range(1, 15) for key in range(8)]
+    assert written(folder / "result") == sorted(f"({key}, {2 * rounds})" for key in range(8))
+    seen = [f"{number}: ({key}, {2 * number})" for number in range(1, rounds + 1) for key in range(8)]
     assert written(folder / "seen") == sorted(seen)
 
 
