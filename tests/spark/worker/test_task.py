@@ -22,7 +22,7 @@ from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.plan.task_spec import TaskSpec, numbered_edges
 from tidegate.runners.spark.shuffle.row_codec import RESULT
-from tidegate.runners.spark.worker import task
+from tidegate.runners.spark.worker import run
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.errors import UnsupportedError
 
@@ -134,7 +134,7 @@ def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_t
 def test_objects_that_outlive_a_task_are_excluded_from_most_garbage_collections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(task, "_tasks", itertools.count(1))
+    monkeypatch.setattr(run, "_tasks", itertools.count(1))
 
     class Collectable:
         pass
@@ -143,12 +143,12 @@ def test_objects_that_outlive_a_task_are_excluded_from_most_garbage_collections(
     survivor.me = survivor  # type: ignore[attr-defined]
     reference = weakref.ref(survivor)
     try:
-        task._exclude_from_collections()
+        run._exclude_from_collections()
         del survivor
         gc.collect()
         assert reference() is not None
         for _ in range(63):
-            task._exclude_from_collections()
+            run._exclude_from_collections()
         gc.collect()
         assert reference() is None
     finally:

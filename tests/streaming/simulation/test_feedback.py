@@ -195,7 +195,7 @@ def with_frequent_checkpoints(simulation: Simulation) -> None:
         pytest.param(grant_when_taken, with_a_credit_of_one, id="grant-when-taken"),
         pytest.param(let_marks_overtake, as_seeded, id="let-marks-overtake"),
         pytest.param(record_nothing, as_seeded, id="record-nothing"),
-        pytest.param(leave_out_the_backlog, as_seeded, id="leave-out-the-backlog"),
+        pytest.param(leave_out_the_backlog, with_a_credit_of_one, id="leave-out-the-backlog"),
         pytest.param(leave_out_what_entered, as_seeded, id="leave-out-what-entered"),
         pytest.param(leave_out_timers, as_seeded, id="leave-out-timers"),
         pytest.param(trust_the_first_mark, as_seeded, id="trust-the-first-mark"),

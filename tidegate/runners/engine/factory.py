@@ -178,7 +178,7 @@ def _grouping(
             from tidegate.runners.engine.iteration.kept_join import JoinInput, KeptJoin
 
             if isinstance(kept, JoinTables):
-                return JoinInput(node, context, main, *links) if links else KeptJoin(node, context, main, kept)
+                return JoinInput(node, context, main, kept, *links) if links else KeptJoin(node, context, main, kept)
             return TableOperator(links, kept_grouping(node, context, main, kept), sides=sides)
         case "table", _:
             from tidegate.runners.engine.grouping.batch_table import Grouping

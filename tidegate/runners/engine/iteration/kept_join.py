@@ -68,22 +68,28 @@ class KeptJoin(Operator):
 
 class JoinInput(Operator):
     """Emits pairs of a key and a value that has changed as they are, in the window that they are in, once it has
-    checked the keys. They meet the kept ones in the next step (`meeting`). `tag` is the link left out."""
+    checked the keys. They meet the kept ones in the next step (`meeting`), and are counted as the groups that a
+    `KeptJoin` would emit. `tag` is the link left out."""
 
-    def __init__(self, node: CombinePerKey, context: Context, main: str, tag: Link) -> None:
+    def __init__(self, node: CombinePerKey, context: Context, main: str, kept: JoinTables, tag: Link) -> None:
         self._node = node
         self._context = context
         self._main = main
         self._tag = tag
+        self._known = kept.by_window.get(GLOBAL_WINDOW, {})
+        self._inner = len(node.needs) == 2
         self._crossing = ExchangeCheck(node, context)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._crossing.check(block)
+        keys = self._keys(block.values)
         try:
-            check_keys(self._keys(block.values))
+            check_keys(keys)
         except KeyEncodingError as error:
             rethrow(located(error, self._node.label, self._node.where))
         self._context.count(self._tag.label, "elements_out", len(block))
+        groups = sum(map(self._known.__contains__, keys)) if self._inner else len(block)
+        self._context.count(self._node.label, "elements_out", groups)
         for window, part in by_window(block):
             yield self._main, Block(part.values, window_end(window) - 1, Same((window,)), ONLY_PANE)
 

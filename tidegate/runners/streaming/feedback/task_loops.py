@@ -138,8 +138,8 @@ class TaskLoops:
         if self._graph.paused:
             return None
         if self._answers:
-            head, time = self._answers.pop(0)
-            return self.apart(head.advance(time, self._graph))
+            answered, time = self._answers.pop(0)
+            return self.apart(answered.advance(time, self._graph))
         for step, part in self._parts.items():
             head = self._heads.get(step)
             if head is None:
