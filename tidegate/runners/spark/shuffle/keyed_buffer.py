@@ -29,8 +29,8 @@ _drain: Final = deque[Any](maxlen=0).extend
 
 
 def keyed_buffer_of(plan: Plan, edge: Edge) -> KeyedBuffer | None:
-    """A buffer for an edge whose target step can process keyed batches; else None. So it is if other edges read the
-    same stored elements: they may need the timestamps and panes that a grouping does without."""
+    """A buffer for an edge whose target step can process keyed batches; else None. There is none either if other edges
+    read the same stored elements: they may need the timestamps and panes that a grouping does without."""
     step = plan.steps[edge.target]
     if edge.side is not None or edge.exchange is None or edge.exchange.routing != "hash" or len(step.nodes) > 1:
         return None
