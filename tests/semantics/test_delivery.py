@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -41,7 +42,7 @@ class Lines(Sink[str]):
 
 class LinesAttempt(Attempt[str]):
     def __init__(self, directory: str, run: str, task: int) -> None:
-        self.path = Path(directory, f"{run}-{task}-{id(self)}.pending")
+        self.prefix = Path(directory, f"{run}-{task}")
         self.task = task
         self.lines: list[str] = []
 
@@ -49,8 +50,11 @@ class LinesAttempt(Attempt[str]):
         self.lines += values
 
     def prepare(self) -> list[Committable]:
-        self.path.write_text("\n".join(self.lines))
-        return [Committable((self.task, 0), self.path.name)]
+        """One file for what was written since the last time, under a name that no other attempt of the run takes."""
+        path = Path(f"{self.prefix}-{uuid4().hex}.pending")
+        path.write_text("\n".join(self.lines))
+        self.lines = []
+        return [Committable((self.task, 0), path.name)]
 
 
 def written(directory: Path) -> list[str]:
