@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
+from zlib import crc32
 
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.sdk.data.block import Block
@@ -21,7 +21,6 @@ from tidegate.sdk.private_files import owner_only
 
 _HEAD: Final = struct.Struct("<QIQ")
 """The size of a frame, its checksum, and the round that wrote it."""
-_LEVEL: Final = 1
 
 
 class SolutionLog:
@@ -47,7 +46,7 @@ class SolutionLog:
             for round, data in _frames(file):
                 if round > done:
                     return
-                for item in decode_items(memoryview(zlib.decompress(data)), owned=True):
+                for item in decode_items(memoryview(data), owned=True):
                     assert isinstance(item, Block)
                     if round > self.base:
                         self.elements += len(item)
@@ -116,8 +115,8 @@ class SolutionLog:
 
 
 def _frame(round: int, block: Block) -> bytes:
-    data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
-    return _HEAD.pack(len(data), zlib.crc32(data), round) + data
+    data = b"".join(encode_items([block]))
+    return _HEAD.pack(len(data), crc32(data), round) + data
 
 
 def _frames(file: BinaryIO | None) -> Iterator[tuple[int, bytes]]:
@@ -127,7 +126,7 @@ def _frames(file: BinaryIO | None) -> Iterator[tuple[int, bytes]]:
         data = file.read(size)
         if len(data) < size:
             return
-        if zlib.crc32(data) != check:
+        if crc32(data) != check:
             raise RunError(f"{file.name} is damaged: checksum mismatch")
         yield round, data
 
