@@ -206,3 +206,15 @@ def test_rounds_of_a_stream_are_those_of_its_unrolling(stream_runner: str) -> No
         found = windowed | tg.Iterate(step, rounds=3)
         assert_that(found.result, equal_to([("a", 7), ("a", 11)]))
         assert_that(found.out["seen"], equal_to([("a", 1), ("a", 2), ("a", 4), ("a", 5), ("a", 6), ("a", 8)]))
+
+
+def test_a_join_with_a_constant_counts_each_pair_that_it_makes(runner: str) -> None:
+    pipeline = TestPipeline(runner)
+    known = pipeline | "known" >> tg.Create([(1, "a"), (1, "b"), (2, "c")])
+
+    def body(pairs: Any) -> Any:
+        return pairs | tg.Join.inner(known) | tg.MapTuple(lambda key, both: (key, both[0] + 1)) | tg.Distinct()
+
+    found = pipeline | tg.Create([(1, 0), (1, 5), (3, 7)]) | tg.Iterate(body, rounds=2)
+    assert_that(found, equal_to([(1, 2), (1, 7)]))
+    assert pipeline.run().metrics().counter("elements_out", step="Iterate/Join.inner/Pairs") == 8
