@@ -29,20 +29,21 @@ from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS
 
+COMMAND = "tests.streaming.simulation --loop"
 CHUNKS = 4
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_elements_go_round_exactly_once_under_any_faults(chunk: int, pytestconfig: pytest.Config) -> None:
     seeds = range(chunk, pytestconfig.getoption("--feedback-seeds"), CHUNKS)
-    failed = failures(seeds, partial(simulate, loop=True), "tests.streaming.simulation --loop")
+    failed = failures(seeds, partial(simulate, loop=True), COMMAND)
     assert not failed, "\n".join(failed)
 
 
 def test_a_schedule_that_once_revealed_a_bug() -> None:
     """More heads resume than there were, some of whose inputs had ended: a head of which only an ended one's state was
     read took its snapshot ahead of its input."""
-    simulate(3065, loop=True)
+    assert failures([3065], partial(simulate, loop=True), COMMAND) == []
 
 
 def grant_when_taken(patch: pytest.MonkeyPatch) -> None:
@@ -215,5 +216,4 @@ def test_a_deliberate_fault_of_loops_is_detected(
 
 
 def test_no_loop_deadlocks_with_a_credit_of_one() -> None:
-    for seed in range(3):
-        simulate(seed, mutate=with_a_credit_of_one, loop=True)
+    assert failures(range(3), partial(simulate, mutate=with_a_credit_of_one, loop=True), COMMAND) == []
