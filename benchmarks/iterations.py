@@ -5,12 +5,12 @@
 G1 is PageRank over pairs, ten rounds of 100,000 pages with 1 M links at scale 1, beside loops over pairs by hand. G2 is
 the same links in arrays, `Graph.pagerank` beside NumPy. G3 is the components of 500,000 vertices with 1 M edges by
 `IterateDelta`, beside the same delta rounds over dicts, and G4 by `Graph.connected_components`, beside NumPy. M1 is
-k-means over arrays, ten rounds of 1 M points of 8 numbers, beside the same blocks in NumPy. F is a loop in a stream,
-round which 500,000 elements go three times, beside the same steps three times in a line; its figure is how many
-elements and hops a second go round, divided by how many go along the line. Results are compared. R is the time of a
-round of four steps without elements. Times are the least of the turns: on the direct runner those of the
-processors; on `streaming`, which is to use more than one, those of the clock, and the start of the workers is among
-them: S is what a pipeline of one element takes.
+k-means over arrays, ten rounds of 1 M points of 8 numbers, beside the same blocks in NumPy with one thread. F is a loop
+in a stream, round which 500,000 elements go three times, beside the same steps three times in a line; its figure is how
+many elements and hops a second go round, divided by how many go along the line. Results are compared. R is the time of
+a round of four steps without elements. Times are the least of the turns: on the direct runner those of the processors;
+on `streaming`, which is to use more than one, those of the clock, and the start of the workers is among them: S is what
+a pipeline of one element takes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy is imported, which reads it then
 
 import numpy as np
 

@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Final
 
 from tidegate._version import __version__
-from tidegate.sdk.options.defaults import default_memory_budget
+from tidegate.sdk.options.defaults import default_memory_budget, processors
 from tidegate.sdk.options.registry import BUILT_IN, runner_names
 from tidegate.sdk.runner import find_runner
 
@@ -69,7 +69,7 @@ def examine() -> Iterator[str]:
     yield f"Java          {_java()}"
     budget = default_memory_budget()
     yield f"Memory        {_size(budget * 4)}; the default of --memory_budget is {_size(budget)}"
-    yield f"Processors    {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
+    yield f"Processors    {processors()}"
     yield f"Temporary     {_temporary()}"
     yield ""
     yield "Runners"

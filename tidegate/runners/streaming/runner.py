@@ -22,7 +22,7 @@ from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.result import StreamingResult, submit
 from tidegate.runners.streaming.state.rocksdb_store import rocksdb
-from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget
+from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget, processors
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.secrets import secrets_of
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
@@ -138,8 +138,3 @@ def _settings(pipeline: portable.Pipeline, options: RunOptions) -> Settings:
     workers = view.workers or processors()
     memory = (view.memory_budget or default_memory_budget()) // workers
     return settings_of(view, workers=workers, memory=memory, bounded=bounded)
-
-
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -57,3 +57,8 @@ def default_memory_budget() -> int:
         except (OSError, ValueError):  # not Linux, another cgroup version, or "max": no limit there
             continue
     return total // 4
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

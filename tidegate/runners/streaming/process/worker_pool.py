@@ -28,6 +28,7 @@ from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator, ToWorker
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled
+from tidegate.sdk.options.defaults import processors
 
 
 @dataclass(eq=False, slots=True)
@@ -120,6 +121,7 @@ class WorkerPool:
         """Run a worker in a forked child. It closes the sockets of the others, so that each end sees its peer leave."""
         code = 1
         try:
+            _share_cores(self._opened.job.settings.workers)
             self._close_inherited()
             for other, (ours, theirs) in enumerate(controls):
                 ours.close()
@@ -186,6 +188,15 @@ class WorkerPool:
     def _release(self, worker: ForkedWorker) -> None:
         self._loop.unregister(worker.link)
         worker.link.close()
+
+
+def _share_cores(workers: int) -> None:
+    """Have libraries of arrays (OpenBLAS, MKL and others) that this worker imports start no more threads than its share
+    of the cores: each starts one for every core, and those of all workers would wait for one another.
+
+    The user's own setting counts, as does that of a library's variable, which it prefers. PySpark does so, too.
+    """
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, processors() // workers)))
 
 
 def _raise_file_limit(count: int) -> None:
