@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tidegate.runners.engine.iteration.solution import Solution, differ
+from tidegate.runners.engine.iteration.solution import Solution, differ, merging_function
+from tidegate.sdk.authoring.combine import MaxFn, MinFn, SumFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.user_code.user_fn import UserFn
 
 
 @dataclass
@@ -126,3 +128,13 @@ def test_a_value_without_equality_has_not_changed_if_a_merge_returns_it() -> Non
     nested = Solution(lambda values: values[0])
     nested.fill([Block([("a", {"x": (Plain(), [Plain()])})])])
     assert list(nested.update(Block([("a", 0)]))) == []
+
+
+def test_every_runner_merges_by_the_function_that_a_solution_knows() -> None:
+    """Plain values are merged by `min` and `max` without a call for each."""
+    assert merging_function(UserFn.of(MinFn())) is min
+    assert merging_function(UserFn.of(MaxFn())) is max
+    summed = merging_function(UserFn.of(SumFn()))
+    assert summed is not None
+    assert summed([1, 2]) == 3
+    assert merging_function(None) is None

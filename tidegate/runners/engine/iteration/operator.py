@@ -20,12 +20,11 @@ from tidegate.runners.engine.iteration.decision import (
 )
 from tidegate.runners.engine.iteration.rounds import BodyGraph, MakeGraph, Rounds
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
-from tidegate.runners.engine.iteration.solution import Solution
+from tidegate.runners.engine.iteration.solution import Solution, merging_function
 from tidegate.runners.engine.life_cycle import OncePerLoop
 from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Loop
-from tidegate.sdk.authoring.combine import CombineFn, MaxFn, MinFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, counted
 from tidegate.sdk.metrics import MetricCells, collecting, in_step
@@ -209,9 +208,8 @@ class LoopOperator(Operator):
         if variable.form != "solution":
             return self._store()
         node = self.node
-        combiner: CombineFn[Any, Any, Any] | None = None if node.merge is None else node.merge.load()
         return Solution(
-            None if combiner is None else _MERGES.get(type(combiner), combiner.apply),
+            merging_function(node.merge),
             None if node.changed is None else node.changed.load(),
             lambda error, key: user_error(error, step=node.label, where=node.where, key=key),
         )
@@ -298,9 +296,6 @@ class LoopOperator(Operator):
         """A store with its share of a quarter of the memory budget, which is what all stores of the loop have."""
         return BlockStore(max(1, self.context.memory_budget // (4 * self._stores)), lambda: self.context.temp_dir())
 
-
-_MERGES: Final[Mapping[type, Callable[[list[Any]], Any]]] = {MinFn: min, MaxFn: max}
-"""The functions of combiners that a Solution knows."""
 
 _ENDED: Final = object()
 _NOTHING: Final = Block([])

@@ -18,11 +18,22 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+from tidegate.sdk.authoring.combine import CombineFn, MaxFn, MinFn
 from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same, as_pairs, take_panes, take_timestamps
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.window import window_end, window_order
 
 _NOTHING: Final = object()
+
+
+def merging_function(combiner: UserFn | None) -> Callable[[list[Any]], Any] | None:
+    """What a loop's combiner makes of a value and a new one: the function itself if it is one that `Merging` knows."""
+    if combiner is None:
+        return None
+    loaded: CombineFn[Any, Any, Any] = combiner.load()
+    known = _FUNCTIONS.get(type(loaded))
+    return loaded.apply if known is None else known
 
 
 class Merging:
@@ -144,6 +155,9 @@ def _greater(values: Sequence[Any], olds: Olds) -> list[Any]:
 
 _CHANGES: Final[Mapping[Any, Callable[[Sequence[Any], Olds], list[Any]]]] = {min: _lesser, max: _greater}
 """By `merge`, the function that says which values take the place of the old ones. The others change nothing."""
+
+_FUNCTIONS: Final[Mapping[type, Callable[[list[Any]], Any]]] = {MinFn: min, MaxFn: max}
+"""The functions of combiners."""
 
 _ORDERED: Final = frozenset((bool, int, float, str, bytes))
 """Types whose values differ if one is less than the other."""

@@ -11,12 +11,11 @@ from contextlib import contextmanager
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.iteration.buckets import Buckets, Tables
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
-from tidegate.runners.engine.iteration.solution import blocks_of, by_window
+from tidegate.runners.engine.iteration.solution import blocks_of, by_window, merging_function
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Loop, Plan, SolutionUpdate, Step
 from tidegate.runners.spark.plan.levels import Levels
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode_blocks, encode_blocks
-from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PicklingError
 from tidegate.sdk.portable.model import Lookup
@@ -59,9 +58,8 @@ class SolutionRows(KeptSolution):
     def __init__(self, update: Step, context: Context) -> None:
         node = update.tail
         assert isinstance(node, SolutionUpdate)
-        merge: CombineFn[object, object, object] | None = None if node.merge is None else node.merge.load()
         super().__init__(
-            None if merge is None else merge.apply,
+            merging_function(node.merge),
             None if node.changed is None else node.changed.load(),
             lambda error, key: user_error(error, step=node.loop, where=node.where, key=key),
             budget=context.memory_budget // 4,

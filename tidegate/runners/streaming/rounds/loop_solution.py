@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.engine.errors.attribution import user_error
 from tidegate.runners.engine.iteration.kept_solution import KeptSolution
+from tidegate.runners.engine.iteration.solution import merging_function
 from tidegate.runners.plan import Loop, SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.rounds.solution_log import SolutionLog
-from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.block import Block
 
 
@@ -51,9 +50,8 @@ class LoopSolution:
         self._round = 0
         self._updated = False
         """Whether all updates since the part was made are those of this process."""
-        merge: CombineFn[Any, Any, Any] | None = None if node.merge is None else node.merge.load()
         self.part = KeptSolution(
-            None if merge is None else merge.apply,
+            merging_function(node.merge),
             None if node.changed is None else node.changed.load(),
             lambda error, key: user_error(error, step=node.loop, where=node.where, key=key),
             budget=budget,
