@@ -136,6 +136,24 @@ def test_a_batch_with_tasks_of_several_attempts_is_discarded_and_run_again(mixed
     query._prepare_epoch(Reports(query, job), 0)
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Timed out while waiting for the Python worker to connect back after 10 s",
+        "Python worker failed to connect back.",
+        "Python daemon failed to launch worker with code -1",
+        "Failed to open socket to Python daemon:",
+        "Python worker exited unexpectedly (crashed)",
+        "TransformWithStateInPySpark driver worker exited unexpectedly (crashed) SQLSTATE: XXKST",
+        "TransformWithStateInPySpark state server daemon thread exited unexpectedly (crashed)",
+        "[STREAMING_PYTHON_RUNNER_INITIALIZATION_TIMEOUT_FAILURE] Streaming Runner initialization failed.",
+    ],
+)
+def test_a_query_whose_python_worker_did_not_start_or_died_starts_again(message: str, tmp_path: Path) -> None:
+    query, *_ = started(tmp_path)
+    assert query._is_worth_another_try(RunError(f"Spark could not run the stream: [STREAM_FAILED] {message}"))
+
+
 def test_a_batch_of_a_query_whose_checkpoint_was_taken_over_leaves_no_output(tmp_path: Path) -> None:
     query, job, checkpoint, folder = started(tmp_path)
 

@@ -375,12 +375,14 @@ _TRIES: Final = 8
 _BACK_OFF: Final = 0.5
 _LONGEST_BACK_OFF: Final = 15.0
 _PASSING: Final = re.compile(
-    r"Python worker failed to connect back|Python worker exited unexpectedly|ExecutorLostFailure|"
+    r"worker failed to connect back|Python worker to connect back|failed to launch worker|socket to Python daemon|"
+    r"(worker|daemon thread) exited unexpectedly|STREAMING_PYTHON_RUNNER_INITIALIZATION|ExecutorLostFailure|"
     r"Executor heartbeat timed out|FetchFailed|indeterminate output|checksum mismatch",
     re.IGNORECASE,
 )
 """Spark's messages of failures that are over when the query starts again: a machine was too busy to start a Python
-worker within ten seconds; a worker or an executor died; tasks that ran again gave other rows."""
+worker within ten seconds, on an executor or beside the driver, where one lists the state's columns before each batch; a
+worker or an executor died; tasks that ran again gave other rows."""
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
