@@ -35,10 +35,15 @@ def inputs() -> st.SearchStrategy[list[tuple[int, tuple[int, int]]]]:
     return st.lists(st.tuples(st.integers(0, 25), st.tuples(st.integers(0, 3), st.integers(0, 9))), max_size=6)
 
 
+def multiplies(body: Iterable[tuple[str, int]]) -> bool:
+    """Whether one of the steps multiplies elements."""
+    return any(step in MULTIPLYING for step, _ in body)
+
+
 def _with_few_copies(steps: list[tuple[str, int]]) -> Body:
     kept: list[tuple[str, int]] = []
     for step in steps:
-        if step[0] not in MULTIPLYING or all(before not in MULTIPLYING for before, _ in kept):
+        if step[0] not in MULTIPLYING or not multiplies(kept):
             kept.append(step)
     return tuple(kept)
 
@@ -152,7 +157,9 @@ def _step(pcoll: Any, step: str, n: int, constant: Any, depth: int, turn: int | 
                 pcoll | join(windowed) | tg.MapValues(lambda vw: sum(v or 0 for v in vw) % 11).with_output_types(pairs)
             )
         case "join with itself":
-            return pcoll | tg.Join.inner(pcoll) | tg.MapValues(lambda vw: max(vw)).with_output_types(pairs)
+            # Without equal pairs, of which there would be the square in each round.
+            few = pcoll | tg.Distinct()
+            return few | tg.Join.inner(few) | tg.MapValues(lambda vw: max(vw)).with_output_types(pairs)
         case "look up":
             found = tg.AsDict(constant | tg.WindowInto(tg.GlobalWindows()) | tg.CombinePerKey(max))
             return pcoll | tg.Map(_looked_up, found).with_output_types(pairs)
