@@ -23,12 +23,12 @@ EXTRAS: Final = {
     "http": (("aiohttp", "fsspec"), "files on web servers"),
     "zstd": (("zstandard",), "zstd-compressed files"),
     "rocksdb": (("rocksdict",), "state larger than memory on the streaming runner"),
-    "spark": (("pyspark", "pyarrow", "pandas"), "the spark runner, which also needs Java 17 or later"),
+    "spark": (("pyspark", "pyarrow", "pandas", "protobuf"), "the spark runner, which also needs Java 17 or later"),
 }
 ABOUT: Final = {
     "direct": "in this process, deterministic and strict: for development, tests and data of one machine",
     "streaming": "a native engine of several processes, exactly once, for streams and for bounded data",
-    "spark": "on Apache Spark through PySpark, for bounded data",
+    "spark": "on Apache Spark through PySpark, for what one machine can't hold, bounded or not",
 }
 
 

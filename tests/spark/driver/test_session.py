@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -40,6 +41,21 @@ def test_the_error_of_a_missing_or_incompatible_package_says_what_to_install(
     assert message in session.missing(java=False)
     with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
         session.require_installed(java=False)
+
+
+def test_the_error_of_a_missing_package_of_streams_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = session._version
+    monkeypatch.setattr(session, "_version", lambda name: "" if name == "protobuf" else installed(name))
+    session.require_installed(java=False)
+    with pytest.raises(UnsupportedError, match=r"protobuf is not installed: pip install 'tidegate\[spark\]'"):
+        session.require_installed(java=False, stream=True)
+
+
+def test_the_extra_has_what_is_required() -> None:
+    """Other extras of the tests' environment bring more."""
+    extras = metadata.metadata("tidegate").get_all("Requires-Dist") or []
+    names = {re.split(r"[\s<>=;\[]", each)[0] for each in extras if re.search(r"extra == .spark.", each)}
+    assert names >= {*session._ALWAYS, *session._OF_STREAMS}
 
 
 def test_the_error_of_missing_packages_for_connect_names_them(monkeypatch: pytest.MonkeyPatch) -> None:

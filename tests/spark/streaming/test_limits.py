@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tidegate as tg
 from tests.support.spark.live_numbers import LiveNumbers, keyed
+from tidegate.runners.spark.driver import session
 from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.runners.spark.runner import SparkRunner
 from tidegate.runners.spark.streaming.driver.start import start
@@ -55,6 +57,18 @@ def test_a_session_of_spark_connect_is_refused() -> None:
     remote: Any = object()
     with pytest.raises(UnsupportedError, match="does not run unbounded pipelines through Spark Connect"):
         start(remote, runner.plan(pipeline.sealed(), pipeline.options), options, (), local=True)
+
+
+def test_a_stream_without_what_its_workers_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = session._version
+    monkeypatch.setattr(session, "_version", lambda name: "" if name == "protobuf" else installed(name))
+    pipeline = tg.Pipeline(options=["--runner", "spark"])
+    _ = pipeline | tg.Read(LiveNumbers(9)) | tg.Map(print)
+    runner = SparkRunner()
+    options: Any = pipeline.options.view_as(SparkOptions)
+    classic: Any = SimpleNamespace(_jvm=None)
+    with pytest.raises(UnsupportedError, match=r"protobuf is not installed: pip install 'tidegate\[spark\]'"):
+        start(classic, runner.plan(pipeline.sealed(), pipeline.options), options, (), local=True)
 
 
 def test_a_look_at_a_stream_leaves_its_checkpoint_alone() -> None:

@@ -30,19 +30,21 @@ LEAST_JAVA: Final = 17
 
 _ALWAYS: Final = ("pyspark", "pyarrow", "pandas")
 _OF_CONNECT: Final = ("grpcio", "grpcio-status", "googleapis-common-protos")
+_OF_STREAMS: Final = ("protobuf",)
+"""With which PySpark's workers ask for the state of a stream; without it they end and Spark does not say why."""
 
 
-def missing(*, java: bool = True, connect: bool = False) -> list[str]:
-    """Describe what must be installed before Spark can run: for starting a JVM if `java`, and for Spark Connect if
-    `connect`."""
-    problems = [_package_problem(name, "spark") for name in _ALWAYS]
+def missing(*, java: bool = True, connect: bool = False, stream: bool = False) -> list[str]:
+    """Describe what must be installed before Spark can run: for starting a JVM if `java`, for Spark Connect if
+    `connect`, and for unbounded pipelines if `stream`."""
+    problems = [_package_problem(name, "spark") for name in (*_ALWAYS, *(_OF_STREAMS if stream else ()))]
     problems += [_package_problem(name, "connect") for name in _OF_CONNECT if connect]
     return [text for text in (*problems, _java_problem() if java else "") if text]
 
 
-def require_installed(*, java: bool = True, connect: bool = False) -> None:
+def require_installed(*, java: bool = True, connect: bool = False, stream: bool = False) -> None:
     """Raise UnsupportedError, saying what to install, if Spark can't run."""
-    problems = missing(java=java, connect=connect)
+    problems = missing(java=java, connect=connect, stream=stream)
     if problems:
         raise UnsupportedError("the spark runner can't run here: " + "; ".join(problems))
 

@@ -17,6 +17,7 @@ from tidegate.runners.engine.run_warnings import log_warnings, warn
 from tidegate.runners.engine.sources.discovery import all_splits, split_discovery
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.plan import Plan
+from tidegate.runners.spark.driver.session import require_installed
 from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.worker_env import prepare
 from tidegate.runners.spark.plan.failures import translated_errors
@@ -41,6 +42,7 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
     """Start the query of a plan; it runs in the background. `paths`: entries of the workers' `sys.path`."""
     if not hasattr(spark, "_jvm"):
         raise UnsupportedError("the spark runner does not run unbounded pipelines through Spark Connect")
+    require_installed(java=False, stream=True)
     refuse_speculation(spark.sparkContext.getConf())
     given = options.spark_checkpoint_dir
     if given is None and not local:
