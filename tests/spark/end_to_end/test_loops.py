@@ -12,7 +12,6 @@ import pytest
 import tidegate as tg
 from tests.support.example_scripts import lines_of
 from tests.support.run_and_collect import collect
-from tidegate.runners.spark.driver import loop_rounds
 from tidegate.runners.spark.driver.loop_rounds import LoopRounds
 from tidegate.sdk.errors import RunError, UserCodeError
 
@@ -107,31 +106,6 @@ def test_without_united_partitions_constants_are_shuffled_in_each_round(
         spark_session.conf.unset("spark.sql.unionOutputPartitioning")
     assert sorted(on_spark.values("ranks")) == sorted(collect(lambda p: ranks(p, 3)).values("ranks"))
     assert [exchanges_of_constants(plan) for plan in plans[1:]] == [1, 1]
-
-
-def test_if_spark_puts_partitions_beside_one_another_constants_are_shuffled(
-    flags: list[str], spark_session: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def build(p: tg.Pipeline) -> dict[str, Any]:
-        known = p | "known" >> tg.Create([(k, 1) for k in range(9)])
-        start = p | "start" >> tg.Create([(k, k) for k in range(9)])
-
-        def step(before: Any) -> Any:
-            both = (before, known) | tg.CoGroupByKey()
-            return both | tg.MapTuple(lambda k, groups: (k, sum(map(sum, groups)))).with_output_types(tuple[int, int])
-
-        return {"": start | tg.Iterate(step, rounds=3)}
-
-    monkeypatch.setattr(loop_rounds, "_UNITES", "tidegate.unites")
-    spark_session.conf.set("tidegate.unites", "true")
-    spark_session.conf.set("spark.sql.unionOutputPartitioning", "false")
-    try:
-        found = collect(build, options=flags)
-    finally:
-        spark_session.conf.unset("spark.sql.unionOutputPartitioning")
-        spark_session.conf.unset("tidegate.unites")
-    assert sorted(found.values("")) == [(k, k + 3) for k in range(9)]
-    assert "has not united" in caplog.text
 
 
 def test_a_worker_decodes_constants_once(flags: list[str], tmp_path: Path) -> None:

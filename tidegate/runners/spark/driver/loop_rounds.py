@@ -24,13 +24,12 @@ from tidegate.runners.engine.iteration.decision import (
     decide_by_number,
     not_met,
 )
-from tidegate.runners.engine.run_warnings import warn
 from tidegate.runners.plan import Edge, Loop, left_for
 from tidegate.runners.spark.driver.level_frames import LevelFrames
 from tidegate.runners.spark.driver.results import Results, results_of
 from tidegate.runners.spark.driver.stored_rows import StoredRows, filtered, to_places
 from tidegate.runners.spark.plan.actions import LoopActions
-from tidegate.runners.spark.plan.failures import MORE_TASKS, RowsLost, translated_errors
+from tidegate.runners.spark.plan.failures import RowsLost, translated_errors
 from tidegate.runners.spark.plan.task_spec import (
     BroadcastView,
     Round,
@@ -44,7 +43,7 @@ from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.runners.spark.task_io.frames import union
 from tidegate.runners.spark.worker.entry import end_function
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import RunError, visible
+from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import MetricCells
 
 RELIABLE_EVERY: Final = 10
@@ -256,16 +255,7 @@ class LoopRounds:
         text = f"{visible(spec.plan.pipeline.name)}: {visible(labels)} (round {number})"
         read = [label for label in self._read(action, number) if label in stored]
         with self._describe(text), translated_errors():
-            try:
-                with translated_errors():
-                    frame, rows = self._collected(action, of_round, stored, read)
-            except RunError as error:
-                if not self._united or MORE_TASKS not in str(error):
-                    raise
-                # It has put the partitions of constants beside those of the other rows, where no task expects them.
-                warn("Spark has not united DataFrames that are distributed alike: constants are shuffled in each round")
-                self._united = False
-                frame, rows = self._collected(action, of_round, stored, read)
+            frame, rows = self._collected(action, of_round, stored, read)
         found = results_of(rows)
         fed = Counter({label: stored[label].checksum for label in read})
         for level in range(levels.starts[action], levels.end(action)):
@@ -362,10 +352,12 @@ class LoopRounds:
     def _release(self, state: _State) -> None:
         """Free what earlier rounds have left and no later one reads."""
         read = {id(frame) for each in (state, self._safe) for stored in each.stored.values() for frame in stored.frames}
-        for frame in self._held:
-            if id(frame) not in read:
+        held, self._held = self._held, []
+        for frame in held:
+            if id(frame) in read:
+                self._held.append(frame)
+            else:
                 _unpersist(frame)
-        self._held = [frame for frame in self._held if id(frame) in read]
 
 
 def _tear_down(

@@ -21,8 +21,6 @@ _PAYLOAD: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")
 _JAVA_PREFIX: Final = re.compile(r"^(An error occurred while calling \S+\s*: )?\(?org\.apache\.spark\.\w+(: |\) )")
 _NONDETERMINISTIC: Final = re.compile(r"indeterminate output|checksum mismatch", re.IGNORECASE)
 _JOB_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|\bOPERATION_CANCELED\b|\bJob \d+ (was )?cancelled\b")
-MORE_TASKS: Final = "Spark runs more tasks than"
-"""How the error of a task begins whose partition its level does not have."""
 NOT_DETERMINISTIC: Final = (
     "tasks of a lost executor were run again and gave different results, so some code of the pipeline is not "
     "deterministic (clocks, random numbers, responses of other services). No output was committed. Run the pipeline "

@@ -17,7 +17,6 @@ from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.spark.plan.failures import MORE_TASKS
 from tidegate.runners.spark.plan.task_spec import BroadcastView, TaskSpec, label_of, labels_read
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import (
@@ -70,7 +69,7 @@ class LevelTask:
         self._frame_step = frame_step
         self._task_number = partition
         if frame_step is None and partition >= spec.levels.partitions(level, spec.partitions):
-            raise RunError(f"{MORE_TASKS} the {spec.partitions} partitions of level {level}")
+            raise RunError(f"Spark runs more tasks than the {spec.partitions} partitions of level {level}")
         if frame_step is not None:
             self._task_number += sum(isinstance(step.head, Read) for step in spec.plan.steps[: frame_step + 1]) << 20
         self.partition = partition % spec.partitions
