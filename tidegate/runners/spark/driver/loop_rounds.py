@@ -312,7 +312,8 @@ class LoopRounds:
         parts = [to_places(each, partitions) for each in filtered(outside, read)]
         parts += filtered(inside, read)
         frame: Any = union(parts) if parts else None
-        aligned = len(parts) == 1 and all(label in inside for label in read)
+        alike = levels.partitions(start, partitions) == partitions
+        aligned = alike and len(parts) == 1 and all(label in inside for label in read)
         for level in range(start, levels.end(action)):
             if frame is not None and (level > start or not aligned):
                 frame = frame.repartition(levels.partitions(level, partitions), "target")

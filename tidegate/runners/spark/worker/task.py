@@ -68,8 +68,9 @@ class LevelTask:
         self.level = level
         self._frame_step = frame_step
         self._task_number = partition
-        if frame_step is None and partition >= spec.levels.partitions(level, spec.partitions):
-            raise RunError(f"Spark runs more tasks than the {spec.partitions} partitions of level {level}")
+        tasks = spec.levels.partitions(level, spec.partitions)
+        if frame_step is None and partition >= tasks:
+            raise RunError(f"Spark runs more tasks than level {level} has ({tasks}; others have {spec.partitions})")
         if frame_step is not None:
             self._task_number += sum(isinstance(step.head, Read) for step in spec.plan.steps[: frame_step + 1]) << 20
         self.partition = partition % spec.partitions
