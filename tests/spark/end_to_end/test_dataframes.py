@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import tidegate as tg
 from tests.support.run_and_collect import collect
 from tidegate.cli import app
+from tidegate.runners.spark.driver.execution import Execution
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
 from tidegate.sdk.portable.json import dump
 from tidegate.transforms.rows.dataframes import columns_of, fields_of
@@ -530,6 +531,66 @@ def test_all_returned_dataframes_are_computed_in_one_action(flags: list[str], sp
         assert sorted(row.x for row in frame.collect()) == [x * n for x in range(7)]
         assert frame.is_cached
         frame.unpersist()
+
+
+def of_two_actions(p: tg.Pipeline, frame: Any) -> Any:
+    """Elements of which some are persisted by the first action and others by the second, read together by the third."""
+    pairs = tuple[int, int]
+    rows = p | tg.io.ReadFromSpark(frame) | "rows" >> tg.Map(lambda row: (row[0] % 3, 1)).with_output_types(pairs)
+    sums = rows | "sums" >> tg.CombinePerKey(sum)
+
+    def plus(step: str, first: Any, second: Any) -> Any:
+        more = tg.Map(lambda pair, n: (pair[0], pair[1] + len(n)), tg.AsList(second))
+        return first | step >> more.with_output_types(pairs)
+
+    second = plus("second", rows, sums)
+    third = (second, sums) | tg.Flatten() | "again" >> tg.CombinePerKey(sum)
+    return (plus("third", second, third), sums) | "both" >> tg.Flatten()
+
+
+OF_TWO_ACTIONS = sorted([(key % 3, 7) for key in range(20)] + [(0, 7), (1, 7), (2, 6)])
+
+
+def checkpointed(spark: Any) -> Any:
+    """A checkpoint of whose distribution Spark knows."""
+    adaptive = spark.conf.get("spark.sql.adaptive.enabled")
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
+    try:
+        return spark.range(20).repartition(2, "id").localCheckpoint()
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+
+
+def test_a_checkpoint_is_read_by_several_actions_and_dataframes(flags: list[str], spark: Any) -> None:
+    p = tg.Pipeline(options=flags)
+    found = of_two_actions(p, checkpointed(spark))
+    _ = found | "all" >> tg.ToDataFrame("key int, n int")
+    _ = found | tg.Filter(lambda pair: pair[0] == 1) | "some" >> tg.ToDataFrame("key int, n int")
+    result = p.run()
+    frames = {name: result.dataframe(name) for name in ("all", "some")}
+    assert sorted(map(tuple, frames["all"].collect())) == OF_TWO_ACTIONS
+    assert sorted(map(tuple, frames["some"].collect())) == [pair for pair in OF_TWO_ACTIONS if pair[0] == 1]
+    for frame in frames.values():
+        frame.unpersist()
+
+
+def test_lost_rows_of_two_actions_are_computed_again(
+    flags: list[str], spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on executors that are lost after each action: nothing that was persisted is there any more."""
+    lost = []
+    run_action = Execution._run_action
+
+    def losing(self: Execution, action: int, start: int) -> None:
+        for rdd in spark.sparkContext._jsc.getPersistentRDDs().values():
+            lost.append(rdd.unpersist(True))
+        run_action(self, action, start)
+
+    monkeypatch.setattr(Execution, "_run_action", losing)
+    p = tg.Pipeline(options=flags)
+    found = sorted(of_two_actions(p, spark.range(20)).collect())
+    assert found == OF_TWO_ACTIONS
+    assert len(lost) >= 2
 
 
 def test_an_error_while_columns_are_computed_names_the_step_and_leaves_no_output(

@@ -108,6 +108,64 @@ def test_without_united_partitions_constants_are_shuffled_in_each_round(
     assert [exchanges_of_constants(plan) for plan in plans[1:]] == [1, 1]
 
 
+def grown(before: Any) -> Any:
+    return before | tg.CombinePerKey(sum) | tg.MapValues(lambda value: value + 1).with_output_types(tuple[int, int])
+
+
+def test_dataframes_of_what_a_loop_has_left_can_be_united(flags: list[str], spark_session: Any) -> None:
+    p = tg.Pipeline(options=flags)
+    start = p | tg.Create([(key, 0) for key in range(10)]).with_output_types(tuple[int, int])
+    made = start | tg.Iterate(grown, rounds=3)
+    _ = made | "all" >> tg.ToDataFrame("key int, value int")
+    _ = made | tg.Filter(lambda pair: pair[0] > 4) | "some" >> tg.ToDataFrame("key int, value int")
+    result = p.run()
+    frames = [result.dataframe(name) for name in ("all", "some")]
+    both = frames[0].unionAll(frames[1])
+    plan = both._jdf.queryExecution().withCachedData().toString().splitlines()
+    assert [line[3:19] for line in plan if line[:3] in (":- ", "+- ")] == ["InMemoryRelation"] * 2
+    assert sorted(map(tuple, both.collect())) == sorted([(key, 3) for key in (*range(10), *range(5, 10))])
+    for frame in frames:
+        frame.unpersist()
+
+
+@pytest.mark.parametrize("form", ["bulk", "delta"])
+def test_what_was_persisted_between_loops_is_found_and_not_made_again(
+    flags: list[str], tmp_path: Path, form: str
+) -> None:
+    """The second loop reads rows of two actions, of which both were made of what the first loop has left."""
+
+    def noted(pair: Any) -> Any:
+        with (tmp_path / "calls").open("a") as file:
+            file.write("called\n")
+        return pair
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = tuple[int, int]
+        start = p | tg.Create([(key, 0) for key in range(10)]).with_output_types(pairs)
+        first = start | "first" >> tg.Iterate(grown, rounds=2)
+        called = first | "noted" >> tg.Map(noted).with_output_types(pairs)
+        total = tg.AsSingleton(called | tg.Values() | tg.CombineGlobally(sum))
+        more = called | "more" >> tg.Map(lambda pair, total: (pair[0], total), total).with_output_types(pairs)
+
+        def joined(before: Any) -> Any:
+            found = (before, called, more) | tg.CoGroupByKey()
+            return found | tg.MapValues(lambda lists: sum(map(sum, lists))).with_output_types(pairs)
+
+        if form == "bulk":
+            return {"": called | "second" >> tg.Iterate(joined, rounds=3)}
+
+        def looked_up(solution: Any, work: Any) -> Any:
+            pairs_found = joined(work) | tg.MapValues(lambda value: value % 1_000).with_output_types(pairs)
+            return tg.Round((pairs_found, pairs_found | "next" >> tg.Filter(lambda pair: pair[0] > 3)))
+
+        return {"": (called, more) | "second" >> tg.IterateDelta(looked_up, rounds=3)}
+
+    on_spark = sorted(collect(build, options=flags).values(""))
+    calls = len((tmp_path / "calls").read_text().splitlines())
+    assert calls == 10
+    assert on_spark == sorted(collect(build).values(""))
+
+
 def test_a_worker_decodes_constants_once(flags: list[str], tmp_path: Path) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         made = [(n, Noted(tmp_path / "decoded")) for n in range(3)]

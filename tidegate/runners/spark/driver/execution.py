@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tidegate import _version
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.plan import Plan, Step
+from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.driver.element_counts import LiveCounts
 from tidegate.runners.spark.driver.level_frames import LevelFrames
 from tidegate.runners.spark.driver.loop_rounds import LoopRounds
@@ -24,7 +24,7 @@ from tidegate.runners.spark.driver.native_steps import NativeSteps
 from tidegate.runners.spark.driver.results import Results, results_of
 from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
-from tidegate.runners.spark.driver.stored_rows import StoredRows, filtered, to_partitions
+from tidegate.runners.spark.driver.stored_rows import StoredRows, filtered, moved_to_places, to_partitions, united
 from tidegate.runners.spark.driver.worker_env import packages_in
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.column_types import inherited_columns, preferred_schema, unify
@@ -194,10 +194,11 @@ class Execution:
                 with translated_errors():
                     union([frame.selectExpr("0") for frame in persisted.values()]).count()
             except RunError:
-                for id, frame in persisted.items():  # find the step to blame: only its DataFrame fails again
+                # By itself only the DataFrame to blame fails again. If none does, the plan had one of the author's
+                # checkpoints several times, and Spark didn't find what it has persisted of it.
+                for id, frame in persisted.items():
                     with _located_in(self._plan.steps[id]):
                         frame.count()
-                raise
 
     def close(self) -> None:
         """Unpersist the elements that were persisted between actions."""
@@ -301,22 +302,25 @@ class Execution:
         """The rows with which an action begins: persisted ones, or one empty row per task if all tasks read sources."""
         levels, edges = self._levels, spec.edges
         read = labels_read(edges, levels, lambda edge: levels.persisted(edge) and levels.start_of(edge) == level)
-        of_loops = {label for label in read if label in self._stored and self._stored[label].placed}
-        others = read.keys() - of_loops
-        parts = [to_partitions(frame, self._partitions) for frame in filtered(self._stored, sorted(of_loops))]
-        parts += filtered(self._stored, sorted(others))
+        parts = filtered(self._stored, sorted(read))
         if not parts:
             sources = [step for step in steps if step.is_source]
             tasks = 1 if sources and all(step.id in self._frame_sources for step in sources) else self._partitions
             return self._spark.range(0, tasks, 1, tasks)
-        frame = union(parts)
-        if (
-            len(parts) > 1
-            or any(shuffles(edges[label]) for label in others)
-            or not all(self._has_run_partitions(levels.of_step[edges[label].source]) for label in others)
-        ):
-            frame = frame.repartitionById(self._partitions, "target")
+        if len(parts) > 1:
+            moved = [moved_to_places(part, self._partitions, self._partitions) for part in parts]
+            frame = to_partitions(united(moved, self._partitions), self._partitions)
+        elif all(self._stays(label, edges) for label in read if label in self._stored):
+            frame = parts[0]
+        else:
+            frame = parts[0].repartitionById(self._partitions, "target")
         return frame.sortWithinPartitions(*ORDER)
+
+    def _stays(self, label: int, edges: Sequence[Edge]) -> bool:
+        """Whether the rows of a number are in the partitions that read them."""
+        if self._stored[label].moved:
+            return True
+        return not shuffles(edges[label]) and self._has_run_partitions(self._levels.of_step[edges[label].source])
 
     def _has_run_partitions(self, level: int) -> bool:
         """Whether a level has one task per partition of the run. A level that reads DataFrames has more."""

@@ -27,7 +27,14 @@ from tidegate.runners.engine.iteration.decision import (
 from tidegate.runners.plan import Edge, Loop, left_for
 from tidegate.runners.spark.driver.level_frames import LevelFrames
 from tidegate.runners.spark.driver.results import Results, results_of
-from tidegate.runners.spark.driver.stored_rows import StoredRows, filtered, to_places
+from tidegate.runners.spark.driver.stored_rows import (
+    StoredRows,
+    filtered,
+    moved_to_places,
+    to_partitions,
+    united,
+    unites,
+)
 from tidegate.runners.spark.plan.actions import LoopActions
 from tidegate.runners.spark.plan.failures import RowsLost, translated_errors
 from tidegate.runners.spark.plan.task_spec import (
@@ -48,7 +55,6 @@ from tidegate.sdk.metrics import MetricCells
 
 RELIABLE_EVERY: Final = 10
 """After how many rounds there is a checkpoint that no lost executor takes with it, if Spark has a directory for it."""
-_UNITES: Final = "spark.sql.unionOutputPartitioning"
 _MOST_LOSSES: Final = 4
 """How often rounds run again without any progress between."""
 _MERGED: Final = 16
@@ -86,8 +92,7 @@ class LoopRounds:
         self._sides = sides
         self._metrics = metrics
         self._describe = describe
-        self._united = frames.spark.conf.get(_UNITES, "false") == "true"
-        """Whether Spark unites DataFrames that are distributed alike partition by partition."""
+        self._unites = unites(frames.spark)
         self._reliable = _has_checkpoint_dir(frames.spark)
         self._constants: dict[int, Any] = {}
         self._safe = _State()
@@ -123,7 +128,9 @@ class LoopRounds:
         _tear_down(self._frames, workers, self._metrics, lambda: self._describe(text))
         if decision == "unmet" and node.strict:
             raise not_met(node, state.done)
-        return state.stored
+        left = _left_by(self.actions, self._spec, state.stored)
+        self._held += {id(frame): frame for rows in left.values() for frame in rows.frames}.values()
+        return left
 
     def close(self) -> None:
         """Free what is persisted."""
@@ -147,10 +154,9 @@ class LoopRounds:
             numbers = self._constant_edges(level)
             parts = filtered(outer, numbers)
             if parts:
-                placed = [to_places(frame, spec.partitions) for frame in parts]
                 tasks = levels.partitions(level, spec.partitions)
-                frame = union(placed).repartition(tasks, "target").sortWithinPartitions(*ORDER).persist()
-                self._constants[level] = frame
+                moved = [moved_to_places(frame, spec.partitions, tasks) for frame in parts]
+                self._constants[level] = united(moved, tasks).sortWithinPartitions(*ORDER).persist()
         steps = [step for step in spec.plan.steps if first <= levels.of_step[step.id] < end]
         sides = self._sides.edges_of(steps)
         constant = {id for id, edges in sides.items() if not any(map(self._changes, edges))}
@@ -309,13 +315,11 @@ class LoopRounds:
         partitions, start = spec.partitions, levels.starts[action]
         outside = {label: rows for label, rows in stored.items() if not rows.placed}
         inside = {label: rows for label, rows in stored.items() if rows.placed}
-        parts = [to_places(each, partitions) for each in filtered(outside, read)]
+        parts = [moved_to_places(each, partitions, partitions) for each in filtered(outside, read)]
         parts += filtered(inside, read)
-        frame: Any = union(parts) if parts else None
-        alike = levels.partitions(start, partitions) == partitions
-        aligned = alike and len(parts) == 1 and all(label in inside for label in read)
+        frame: Any = united(parts, partitions) if parts else None
         for level in range(start, levels.end(action)):
-            if frame is not None and (level > start or not aligned):
+            if frame is not None and level > start:
                 frame = frame.repartition(levels.partitions(level, partitions), "target")
             frame = self._with_constants(level, frame)
             frame = self._frames.map_level(frame, spec, level, of_round=(self._loop.node.label, of_round))
@@ -331,7 +335,7 @@ class LoopRounds:
         if rows is None:
             return constants
         both = constants.unionAll(rows)
-        if self._united:
+        if self._unites:
             return both
         both = both.repartition(partitions, "target")
         return both.sortWithinPartitions(~both["edge"].isin(self._constant_edges(level)), *ORDER)
@@ -359,6 +363,26 @@ class LoopRounds:
                 self._held.append(frame)
             else:
                 _unpersist(frame)
+
+
+def _left_by(actions: LoopActions, spec: TaskSpec, stored: Mapping[int, StoredRows]) -> dict[int, StoredRows]:
+    """What later actions read of what the rounds of a loop have left.
+
+    They read it from a DataFrame of whose distribution Spark knows nothing. If a plan has one of known distribution
+    twice, Spark takes one for another, and does not find what it has persisted of what was made of that.
+    """
+    levels = spec.levels
+    inside = range(actions.first, actions.last + 1)
+
+    def is_read(edge: Edge) -> bool:
+        return levels.persisted(edge) and levels.action(levels.of_step[edge.target]) not in inside
+
+    labels = [label for label in labels_read(spec.edges, levels, is_read) if label in stored]
+    parts = filtered(stored, labels)
+    if not parts:
+        return {}
+    frame = to_partitions(united(parts, spec.partitions), spec.partitions).localCheckpoint(eager=False)
+    return {label: StoredRows((frame,), stored[label].checksum, moved=True) for label in labels}
 
 
 def _tear_down(

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.spark.shuffle.places import places
+from tidegate.runners.spark.task_io.frames import union
+
+_UNITES: Final = "spark.sql.unionOutputPartitioning"
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows of one number. `placed`: they are addressed to places, as rows of loops are, not to partitions."""
+    """The rows of one number. `placed`: they are addressed to places, as those of rounds are, not to partitions.
+    `moved`: they are already where they are addressed to."""
 
     frames: tuple[Any, ...]
     checksum: int = 0
     placed: bool = False
+    moved: bool = False
 
 
 def filtered(stored: Mapping[int, StoredRows], labels: Iterable[int]) -> list[Any]:
@@ -29,8 +34,27 @@ def filtered(stored: Mapping[int, StoredRows], labels: Iterable[int]) -> list[An
     return [frame.where(frame["edge"].isin(wanted[key])) for key, frame in frames.items()]
 
 
-def to_places(frame: Any, partitions: int) -> Any:
-    """The rows, addressed to the places of their partitions."""
+def moved_to_places(frame: Any, partitions: int, tasks: int) -> Any:
+    """Rows that are addressed to partitions, at the places of these, in so many tasks.
+
+    Each DataFrame is shuffled by itself, before it is united with others. A task that computes a partition again, whose
+    persisted rows are lost or not found, then has the partition's number; in a union it would have another.
+    """
+    return _to_places(frame, partitions).repartition(tasks, "target")
+
+
+def unites(spark: Any) -> bool:
+    """Whether Spark unites DataFrames that are distributed alike partition by partition."""
+    return bool(spark.conf.get(_UNITES, "false") == "true")
+
+
+def united(frames: Sequence[Any], tasks: int) -> Any:
+    """The rows of DataFrames that are distributed alike by their target, in so many tasks."""
+    rows = union(frames)
+    return rows if len(frames) == 1 or unites(rows.sparkSession) else rows.repartition(tasks, "target")
+
+
+def _to_places(frame: Any, partitions: int) -> Any:
     listed = ", ".join(map(str, places(partitions)))
     return _addressed(frame, f"element_at(array({listed}), target + 1)")
 
