@@ -19,6 +19,28 @@ class Recorded(StreamTask):
         super().abandon()
 
 
+class Connected(tg.DoFn):
+    """Has a connection from `setup` to `teardown`."""
+
+    def setup(self) -> None:
+        self.open = True
+
+    def process(self, element: int) -> list[int]:
+        assert self.open
+        return [element]
+
+    def teardown(self) -> None:
+        assert self.open
+        self.open = False
+
+
+def test_tasks_of_a_process_have_functions_of_their_own() -> None:
+    """Tasks are restored in a process, and leave it, while others go on there."""
+    pipeline = tg.Pipeline(MicroBatches(3, seed=0, elements=3), ["--mode", "streaming"])
+    connected = pipeline | tg.Create(range(60)) | tg.ParDo(Connected())
+    assert sorted(connected.collect()) == list(range(60))
+
+
 def test_a_task_that_has_gone_to_another_process_does_not_stay_in_memory() -> None:
     pipeline = tg.Pipeline(options=["--runner", "direct"])
     _ = pipeline | tg.Read(LiveNumbers(1_000_000)) | tg.Map(str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.runners.spark.plan.failures import worker_failure
@@ -66,7 +67,7 @@ class LiveTasks:
             task.abandon()
 
     def _opened(self, job: StreamJob, level: int, index: int, head: Head | None, store: Store, now: int) -> StreamTask:
-        task = self._make(job, level, index)
+        task = self._make(_with_own_functions(job), level, index)
         try:
             if head is None:
                 task.open(now)
@@ -90,6 +91,11 @@ class LiveTasks:
         tasks, self._tasks = self._tasks, {}
         for _, task in tasks.values():
             task.close()
+
+
+def _with_own_functions(job: StreamJob) -> StreamJob:
+    """The job with functions and DoFns of its own: the tasks of a process are set up and torn down one by one."""
+    return replace(job, plan=pickle.loads(pickle.dumps(job.plan, 5)))
 
 
 LIVE_TASKS: Final = LiveTasks()
