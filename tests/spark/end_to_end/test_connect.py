@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +13,7 @@ import tidegate as tg
 import tidegate.io
 from tests.semantics.test_corner_cases import IN_ORDER, bounded
 from tests.support.run_and_collect import collect
-from tests.support.spark.daemons import Daemon, spark_home
+from tests.support.spark.connect import connect_server
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.errors import BuildError, OptionsError, UserCodeError
 
@@ -26,20 +25,9 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
-    server = Daemon(
-        tmp_path_factory.mktemp("connect"),
-        *(spark_home() / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "512m"),
-        *("--conf", "spark.ui.enabled=false"),
-        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.connect.grpc.binding.port=0"),
-        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
-        environment={"PYSPARK_PYTHON": sys.executable},
-    )
-    try:
-        address = server.wait_for(r"Spark Connect server started at: (\S+)")[1]
-        yield ["--runner", "spark", "--spark_remote", f"sc://{address}", "--spark_partitions", "2"]
+    with connect_server(tmp_path_factory.mktemp("connect")) as address:
+        yield ["--runner", "spark", "--spark_remote", address, "--spark_partitions", "2"]
         stop()
-    finally:
-        server.stop()
 
 
 def test_windows_groups_and_side_inputs_work_over_connect(remote: list[str]) -> None:

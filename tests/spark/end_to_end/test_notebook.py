@@ -18,9 +18,10 @@ import tidegate as tg
 import tidegate.io
 from tests.support.run_and_collect import collect
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark.driver.spark_settings import spark_settings
+from tidegate.runners.spark.driver.spark_settings import settings_lock, spark_settings
 from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
+from tidegate.runners.spark.streaming.driver.query import _settings_of_query
 from tidegate.sdk.errors import RunError
 
 CELL = """
@@ -78,6 +79,17 @@ def test_the_sessions_settings_are_restored_when_its_last_run_ends(spark_session
             assert spark_session.conf.get(name) == "false"
     assert spark_session.conf.get(name) == "true"
     spark_session.conf.set(name, before)
+
+
+def test_no_run_begins_or_ends_while_a_query_starts(spark_session: Any) -> None:
+    """Else it would take the query's settings for the session's own, or change them."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark_session.conf.get(name)
+    with _settings_of_query(spark_session, 7):
+        assert spark_session.conf.get(name) == "7"
+        assert settings_lock.locked()
+    assert spark_session.conf.get(name) == before
+    assert not settings_lock.locked()
 
 
 def test_runs_in_two_threads_share_a_session(flags: list[str]) -> None:

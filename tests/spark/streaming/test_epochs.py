@@ -160,7 +160,7 @@ def test_a_batch_of_a_query_whose_checkpoint_was_taken_over_leaves_no_output(tmp
     def check_owner() -> None:
         raise RunError("taken over")
 
-    query._check_owner = check_owner
+    query._output._check_owner = check_owner
     checkpoint.store(0, {-1: []})
     with pytest.raises(RunError, match="taken over"):
         query._prepare_epoch(Reports(query, job), 0)

@@ -49,16 +49,6 @@ def test_a_loop_that_feeds_back_is_refused() -> None:
         pipeline.run()
 
 
-def test_a_session_of_spark_connect_is_refused() -> None:
-    pipeline = tg.Pipeline(options=["--runner", "spark"])
-    _ = pipeline | tg.Read(LiveNumbers(9)) | tg.Map(print)
-    runner = SparkRunner()
-    options: Any = pipeline.options.view_as(SparkOptions)
-    remote: Any = object()
-    with pytest.raises(UnsupportedError, match="does not run unbounded pipelines through Spark Connect"):
-        start(remote, runner.plan(pipeline.sealed(), pipeline.options), options, (), local=True)
-
-
 def test_a_stream_without_what_its_workers_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: "" if name == "protobuf" else installed(name))

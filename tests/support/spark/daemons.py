@@ -36,6 +36,11 @@ class Daemon:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def group(self) -> int:
+        """Its process group."""
+        return self._process.pid
+
     def wait_for(self, pattern: str, timeout: float = 120) -> re.Match[str]:
         """The next line that matches. Raises AssertionError, with all output, if none does within `timeout` s."""
         deadline = time.monotonic() + timeout

@@ -108,10 +108,10 @@ def build(pipeline: tg.Pipeline, folder: str, output: str, count: int) -> None:
 
 def die_in_driver(folder: str) -> None:
     """Let the driver die where it stores, and where it commits."""
-    from tidegate.runners.spark.streaming.driver import query
+    from tidegate.runners.spark.streaming.driver import epoch_output
     from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
 
-    store, commit_output = Checkpoint.store, query.commit_output
+    store, commit_output = Checkpoint.store, epoch_output.commit_output
 
     def dying_store(self: Checkpoint, *arguments: Any) -> None:
         if takes(folder, "collected"):
@@ -129,7 +129,7 @@ def die_in_driver(folder: str) -> None:
         return done
 
     Checkpoint.store = dying_store  # type: ignore[method-assign]
-    query.commit_output = dying_commit  # type: ignore[attr-defined]
+    epoch_output.commit_output = dying_commit  # type: ignore[attr-defined]
 
 
 def main() -> None:

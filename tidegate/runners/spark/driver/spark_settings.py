@@ -54,14 +54,15 @@ _MANY: Final = "200"
 """Spark's default, which is for large clusters."""
 _active_runs: Final[weakref.WeakKeyDictionary[Any, tuple[int, dict[str, str | None]]]] = weakref.WeakKeyDictionary()
 """The number of active runs of each session, and the settings it had before them."""
-_settings_lock: Final = threading.Lock()
+settings_lock: Final = threading.Lock()
+"""Held by whoever changes a session's settings, or needs them as they are."""
 
 
 @contextlib.contextmanager
 def spark_settings(spark: Any, plan: Plan, options: SparkOptions) -> Iterator[None]:
     """Set Spark's settings for a run of a plan; restore the session's own when its last active run ends."""
     settings = _settings_of(spark, plan, options)
-    with _settings_lock:
+    with settings_lock:
         runs, before = _active_runs.get(spark) or (0, {})
         now = {name: spark.conf.get(name, None) for name in settings}
         settings = {name: value for name, value in settings.items() if now[name] != value}
@@ -72,7 +73,7 @@ def spark_settings(spark: Any, plan: Plan, options: SparkOptions) -> Iterator[No
     try:
         yield
     finally:
-        with _settings_lock:
+        with settings_lock:
             runs, before = _active_runs.pop(spark)
             if runs > 1:
                 _active_runs[spark] = runs - 1, before

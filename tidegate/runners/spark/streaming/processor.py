@@ -15,7 +15,7 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, s
 
     `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
     that Spark sent to the workers. `job` is the pickled `StreamJob`.
-    `succeeded` is Spark's counter of the tasks that have succeeded.
+    `succeeded` is Spark's counter of the tasks that have succeeded; None if there is none, so no task may run twice.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
@@ -30,6 +30,8 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, s
             import os
             import sys
 
+            from pyspark import TaskContext
+
             for path in paths:
                 if path.startswith("./"):
                     from pyspark import SparkFiles
@@ -39,7 +41,10 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, s
                     sys.path.append(path)
             from tidegate.runners.spark.streaming.worker import run_level
 
-            succeeded.add(1)  # Spark counts it when the task has succeeded
+            if succeeded is not None:
+                succeeded.add(1)  # Spark counts it when the task has succeeded
+            elif (context := TaskContext.get()) is None or context.attemptNumber():
+                raise RuntimeError("a task ran again, which may give indeterminate output: the batch is discarded")
             return run_level(job, level, key[0], self._head, self._log, rows)
 
         def close(self) -> None:

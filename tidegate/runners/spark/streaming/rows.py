@@ -14,7 +14,7 @@ Data too long for one row is split; `left` counts the pieces that follow.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 TICK: Final = 0
@@ -25,9 +25,6 @@ SPLITS: Final = 4
 
 MAX_BYTES: Final = 4 << 20
 """The longest row."""
-
-SCHEMA: Final = "target int, kind int, edge int, src int, seq int, left int, data binary"
-"""Spark's schema of rows."""
 
 
 class Row(NamedTuple):
@@ -40,6 +37,14 @@ class Row(NamedTuple):
     seq: int
     left: int
     data: bytes
+
+
+def schema() -> Any:
+    """Spark's schema of rows. Not as text, which only a JVM parses."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    *numbers, data = Row._fields
+    return StructType([*(StructField(name, IntegerType()) for name in numbers), StructField(data, BinaryType())])
 
 
 def producer(level: int, index: int) -> int:

@@ -17,6 +17,8 @@ from typing import Any, Final
 from tidegate.runners.checkpoint.matching import ResumeError, check_steps
 from tidegate.runners.checkpoint.step_state import StepFacts, step_facts
 from tidegate.runners.plan import Plan
+from tidegate.runners.spark.streaming.driver.shared_folder import SharedFolder
+from tidegate.runners.spark.streaming.driver.stored_reports import FOLDER as REPORTS
 from tidegate.runners.spark.streaming.job import MAX_PARALLELISM
 from tidegate.runners.spark.streaming.levels import Levels, routing
 from tidegate.sdk import moved
@@ -83,8 +85,9 @@ class HadoopFolder:
 
 
 class Checkpoint:
-    """The checkpoint in a folder. `run`, `tasks` and `max_parallelism` are those of the job that it belongs to, from
-    its first start. `savepoint`: where its first batch starts from, until that has run. `goes_on`: a batch has run.
+    """The checkpoint in a folder, at `folder`. `run`, `tasks` and `max_parallelism` are those of the job to which it
+    belongs, from its first start. `savepoint`: where its first batch starts from, until that has run. `goes_on`: a
+    batch has run.
 
     `asked`: the number of tasks that the author wants, if any; `default` is that of a new job otherwise. ResumeError if
     the steps of the plan can't go on from the state in the folder.
@@ -92,7 +95,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        folder: HadoopFolder,
+        folder: HadoopFolder | SharedFolder,
         plan: Plan,
         levels: Levels,
         *,
@@ -103,6 +106,7 @@ class Checkpoint:
         savepoint: str | None = None,
     ) -> None:
         self._folder = folder
+        self.folder = folder.path
         self.path = f"{folder.path}/spark"
         known = json.loads(folder.read(_JOB)) if folder.exists(_JOB) else None
         self.goes_on = known is not None and self._has_logged("commits")
@@ -144,6 +148,19 @@ class Checkpoint:
     def discard(self, epoch: int) -> None:
         """The epoch has no output: what a failed attempt of it has stored is not to be committed."""
         self._folder.remove(f"manifests/{epoch}")
+
+    def reported(self) -> list[int]:
+        """The epochs whose reports a server has stored, and which `taken` has not removed."""
+        return sorted(int(name) for name in self._folder.names(REPORTS) if name.isdigit())
+
+    def reports(self, epoch: int) -> list[bytes]:
+        """The reports of an epoch, pickled."""
+        found: list[bytes] = pickle.loads(self._folder.read(f"{REPORTS}/{epoch}"))
+        return found
+
+    def taken(self, epoch: int) -> None:
+        """What the reports of an epoch say is stored elsewhere."""
+        self._folder.remove(f"{REPORTS}/{epoch}")
 
     def outstanding(self) -> list[int]:
         """The epochs that are final, and whose output is not known to be committed."""

@@ -1,7 +1,9 @@
 """The Spark query of an unbounded pipeline: a stateful operator for each level, and an epoch's output at its end.
 
 An epoch is prepared by `foreachBatch`, which stores a manifest; it is final once Spark has logged it. The output is
-committed then, when the query is seen to have gone on or, after a restart of the driver, when it begins again.
+committed then, when the query is seen to have gone on or, after a restart of the driver, when it begins again. Over
+Connect, where `foreachBatch` would run on the server, that stores the tasks' reports, and the driver makes manifests of
+them.
 
 A task that reads live data gives other rows when Spark runs it again. If it has run twice in a batch, its state and
 what later tasks have received may be those of different attempts, so the batch is discarded, and runs again from the
@@ -19,22 +21,22 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tidegate.runners.engine.sinks.writer import commit_output, remove_output
 from tidegate.runners.spark.driver.progress import DESCRIPTION, shortened
+from tidegate.runners.spark.driver.spark_settings import settings_lock
 from tidegate.runners.spark.plan.failures import translated_errors
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
+from tidegate.runners.spark.streaming.driver.epoch_output import EpochOutput
 from tidegate.runners.spark.streaming.driver.level_progress import LevelProgress
-from tidegate.runners.spark.streaming.driver.ticks import SOURCE, DueFile, register_ticks
+from tidegate.runners.spark.streaming.driver.level_rows import name_of_level, rows_of_levels
+from tidegate.runners.spark.streaming.driver.stored_reports import SINK, register_reports
+from tidegate.runners.spark.streaming.driver.ticks import DueFile, SharedDueFile
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
-from tidegate.runners.spark.streaming.processor import level_processor
-from tidegate.runners.spark.streaming.rows import SCHEMA, TICK, Row, messages
+from tidegate.runners.spark.streaming.rows import Row, messages
 from tidegate.runners.spark.streaming.savepoint.requests import SavepointRequests
 from tidegate.runners.spark.streaming.savepoint.storing import new_target, storage_errors, store_savepoint
-from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import Write
-from tidegate.sdk.user_code.redefined_classes import dumps
 
 
 class StreamQuery:
@@ -53,7 +55,7 @@ class StreamQuery:
         paths: tuple[str, ...],
         *,
         trigger: float,
-        due: DueFile,
+        due: DueFile | SharedDueFile,
         check_owner: Callable[[], None],
         savepoint_at_stop: str | None = None,
     ) -> None:
@@ -64,10 +66,7 @@ class StreamQuery:
         self._checkpoint = checkpoint
         self._paths = paths
         self._trigger = trigger
-        self._check_owner = check_owner
-        self._sinks = {step.id: step.tail for step in job.plan.steps if step.is_sink}
-        self._reported: dict[int, MetricCells] = {}
-        """The metrics of the epochs that are not final yet."""
+        self._output = EpochOutput(job, checkpoint, check_owner, self.metrics)
         self._last_epoch = -1
         self._ended = False
         self._complete = False
@@ -91,6 +90,7 @@ class StreamQuery:
         self._succeeded: Any = None
         """Spark's counter of the tasks that have succeeded, in this start of the query."""
         self._due = due
+        self._over_connect = isinstance(due, SharedDueFile)
 
     @property
     def complete(self) -> bool:
@@ -124,7 +124,8 @@ class StreamQuery:
         """
         self._run_for = run_for
         try:
-            self._commit_final()
+            self._take_stored()
+            self._output.commit_final()
             while not (self._is_over() or self._cancel.is_set()):
                 self._run_until_stopped()
                 served = self._savepoints.serve(self._take_savepoint)
@@ -132,7 +133,7 @@ class StreamQuery:
                     self._job = replace(self._job, drains=True)
                 elif not served or self._is_to_end():
                     break
-            self._commit_final()
+            self._output.commit_final()
             self._complete = self._is_over()
             if (directory := self._savepoints.last(ended=self._complete)) and not self._cancel.is_set():
                 self._take_savepoint(directory)
@@ -171,9 +172,7 @@ class StreamQuery:
 
     def remove_uncommitted(self) -> None:
         """Remove output that was never committed, such as that of tasks that Spark has run twice."""
-        for node in self._sinks.values():
-            assert isinstance(node, Write)
-            remove_output(node, [self._job.run])
+        self._output.remove_uncommitted()
 
     def _is_worth_another_try(self, error: RunError) -> bool:
         if isinstance(error, UserCodeError):
@@ -189,7 +188,8 @@ class StreamQuery:
         try:
             last = self._last_epoch
             while not query.awaitTermination(_POLL):
-                self._commit_final()
+                self._take_stored()
+                self._output.commit_final()
                 if not self._is_to_stop():
                     last = self._last_epoch
                 if self._cancel.is_set() or (self._is_over() and self._job.savepoint is None):
@@ -203,11 +203,13 @@ class StreamQuery:
         finally:
             with contextlib.suppress(Exception):  # the JVM may have died
                 query.stop()
+            with contextlib.suppress(OSError):  # they are there at the next start
+                self._take_stored()
 
     def _begin(self) -> None:
         """Forget what batches of an earlier start of the query have left."""
         self._failure, self._has_run, self._is_mixed = None, False, False
-        self._due.note(0)
+        self._due.begin()
 
     def _is_between(self, query: Any, last: int) -> bool:
         """Whether a batch after `last` is final, or none is running now, after the first of this start of the query."""
@@ -238,40 +240,20 @@ class StreamQuery:
         return epoch >= 0 and self._checkpoint.is_final(epoch)
 
     def _started(self) -> Any:
-        from pyspark.sql import functions as F
-
         job = replace(self._job, query=f"{self._job.run}-{time.time_ns():x}")
-        payload = dumps(job)
-        keys = F.array(*[F.lit(key) for key in job.keys])
-        zero = F.lit(0)
-        register_ticks(self._spark)
-        frame = (
-            self._spark.readStream.format(SOURCE)
-            .options(tasks=job.tasks, due=self._due.path)
-            .load()
-            .select(
-                F.element_at(keys, F.col("number") + 1).alias("target"),
-                F.lit(TICK).alias("kind"),
-                *[zero.alias(name) for name in ("edge", "src", "seq", "left")],
-                F.col("instant").cast("string").cast("binary").alias("data"),
-            )
-        )
-        self._succeeded = self._spark.sparkContext.accumulator(0)
-        for level in range(job.levels.count):
-            frame = frame.groupBy("target").transformWithState(
-                statefulProcessor=level_processor(_name(job, level), self._paths, payload, level, self._succeeded),
-                outputStructType=SCHEMA,
-                outputMode="Append",
-                timeMode="None",
-            )
+        self._succeeded = None if self._over_connect else self._spark.sparkContext.accumulator(0)
+        rows = rows_of_levels(self._spark, job, self._paths, self._due.path, self._succeeded)
         writer = (
-            frame.writeStream.queryName(f"{job.plan.pipeline.name} {job.run}")
+            rows.writeStream.queryName(f"{job.plan.pipeline.name} {job.run}")
             .outputMode("append")
             .option("checkpointLocation", self._checkpoint.path)
-            .foreachBatch(self._prepare)
             .trigger(processingTime=f"{round(self._trigger * 1000)} milliseconds")
         )
-        return writer.start()
+        if not self._over_connect:
+            return writer.foreachBatch(self._prepare).start()
+        register_reports(self._spark, self._paths)
+        tasks = job.tasks * job.levels.count
+        return writer.format(SINK).options(folder=self._checkpoint.folder, tasks=tasks).start()
 
     # -- the end of a batch
 
@@ -287,9 +269,8 @@ class StreamQuery:
     def _prepare_epoch(self, frame: Any, epoch: int) -> None:
         """Store what is to be committed once the epoch is final."""
         began = time.monotonic()
-        if self._run_for is not None and self._deadline is None:
-            self._deadline = began + self._run_for
-        self._commit_final()
+        self._count_from(began)
+        self._output.commit_final()
         before = self._succeeded.value
         self._spark.sparkContext.setLocalProperty(DESCRIPTION, _description(self._job, epoch))
         rows = [Row._make((*each[:6], bytes(each[6]))) for each in frame.collect()]
@@ -303,71 +284,62 @@ class StreamQuery:
                 f"batch {epoch} was discarded: Spark ran {ran} tasks for it instead of {tasks}, as after the loss of "
                 "an executor, and tasks that run twice may read other elements the second time"
             )
-        self._check_owner()
-        committables: dict[int, list[Committable]] = {}
-        metrics = MetricCells()
-        for report in reports:
-            metrics.merge(report.metrics)
-            for id, prepared in report.committables.items():
-                committables.setdefault(id, []).extend(prepared)
-        if committables:
-            self._checkpoint.store(epoch, committables)
-        else:
-            self._checkpoint.discard(epoch)
-        self._reported[epoch] = metrics
+        self._take(epoch, reports, began)
+
+    def _count_from(self, began: float) -> None:
+        """A batch began at `began`, by the monotonic clock: if it was the first one, `run_for` counts from then on."""
+        if self._run_for is not None and self._deadline is None:
+            self._deadline = began + self._run_for
+
+    def _take_stored(self) -> None:
+        """Over Connect, prepare the epochs whose reports the server has stored."""
+        if self._over_connect:
+            for epoch in self._checkpoint.reported():
+                reports: list[TaskReport] = [moved.loads(data) for data in self._checkpoint.reports(epoch)]
+                began = time.monotonic() - max(report.busy for report in reports)
+                self._count_from(began)
+                self._take(epoch, reports, began)
+                self._checkpoint.taken(epoch)
+
+    def _take(self, epoch: int, reports: list[TaskReport], began: float) -> None:
+        """Store what is to be committed once the epoch is final, and note what its tasks report. It began at `began`,
+        by the monotonic clock."""
+        self._output.prepare(epoch, reports)
+        tasks = self._job.tasks * self._job.levels.count
         self._ended = len(reports) == tasks and all(report.ended for report in reports)
-        self._saved = reports if self._job.savepoint is not None else []
+        self._saved = reports if all(report.saved is not None for report in reports) else []
         self._due.note(min((report.due for report in reports if report.due is not None), default=None))
         self.progress.add(reports, began, time.monotonic())
         self._last_epoch, self._last_began = epoch, began
         self._has_run = True
 
-    def _commit_final(self) -> None:
-        """Commit the output of the epochs that have become final, in order."""
-        with _committing:
-            for epoch in self._checkpoint.outstanding():
-                self._check_owner()
-                for id, committables in self._checkpoint.committables(epoch).items():
-                    node = self._sinks[id]
-                    assert isinstance(node, Write)
-                    found = commit_output(node, node.sink.load(), self._job.run, committables, epoch)
-                    self.metrics.merge(found)
-                self._checkpoint.committed(epoch)
-            for epoch in sorted(self._reported):
-                if self._checkpoint.is_final(epoch):
-                    self.metrics.merge(self._reported.pop(epoch))
-
-
-def _name(job: StreamJob, level: int) -> str:
-    """The steps of a level, as Spark's UI shows them."""
-    return " + ".join(step.label for step in job.levels.steps(job.plan, level, 0))[:200]
-
 
 def _description(job: StreamJob, epoch: int) -> str:
     """What Spark's UI shows for the job of a batch."""
-    levels = " → ".join(_name(job, level) for level in range(job.levels.count))
+    levels = " → ".join(name_of_level(job, level) for level in range(job.levels.count))
     return shortened(f"{job.plan.pipeline.name}, batch {epoch}: {levels}")
 
 
 @contextlib.contextmanager
 def _settings_of_query(spark: Any, tasks: int) -> Iterator[None]:
-    """Spark's settings for a query, which it keeps from its start on."""
+    """Spark's settings for a query, which it keeps from its start on. Meanwhile no run of the session that begins takes
+    them for the author's own, or changes them."""
     conf = spark.conf
     settings = _SETTINGS | {"spark.sql.shuffle.partitions": str(tasks)}
-    before = {name: conf.get(name, None) for name in settings}
-    for name, value in settings.items():
-        conf.set(name, value)
-    try:
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                conf.unset(name)
-            else:
-                conf.set(name, old)
+    with settings_lock:
+        before = {name: conf.get(name, None) for name in settings}
+        for name, value in settings.items():
+            conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                if old is None:
+                    conf.unset(name)
+                else:
+                    conf.set(name, old)
 
 
-_committing: Final = threading.Lock()
 _POLL: Final = 0.2
 """How often (s) the driver looks whether an epoch has become final."""
 _TRIES: Final = 8

@@ -17,7 +17,7 @@ from tidegate.runners.engine.run_warnings import log_warnings, warn
 from tidegate.runners.engine.sources.discovery import all_splits, split_discovery
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.plan import Plan
-from tidegate.runners.spark.driver.session import require_installed
+from tidegate.runners.spark.driver.session import is_local, require_installed
 from tidegate.runners.spark.driver.spark_settings import parallelism
 from tidegate.runners.spark.driver.worker_env import prepare
 from tidegate.runners.spark.plan.failures import translated_errors
@@ -25,11 +25,12 @@ from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint, Hadoo
 from tidegate.runners.spark.streaming.driver.lease import Lease
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.runners.spark.streaming.driver.result import StreamResult
-from tidegate.runners.spark.streaming.driver.ticks import DueFile
+from tidegate.runners.spark.streaming.driver.shared_folder import SharedFolder
+from tidegate.runners.spark.streaming.driver.ticks import DueFile, SharedDueFile
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
 from tidegate.runners.spark.streaming.savepoint.opening import Savepoint
-from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.portable.secrets import secrets_of
@@ -40,10 +41,11 @@ if TYPE_CHECKING:
 
 def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...], *, local: bool) -> StreamResult:
     """Start the query of a plan; it runs in the background. `paths`: entries of the workers' `sys.path`."""
-    if not hasattr(spark, "_jvm"):
-        raise UnsupportedError("the spark runner does not run unbounded pipelines through Spark Connect")
+    over_connect = not hasattr(spark, "_jvm")
     require_installed(java=False, stream=True)
-    refuse_speculation(spark.sparkContext.getConf())
+    if over_connect:
+        refuse_repetition(spark.conf)
+    refuse_speculation(spark.conf if over_connect else spark.sparkContext.getConf())
     given = options.spark_checkpoint_dir
     if given is None and not local:
         raise OptionsError("an unbounded pipeline on a cluster needs a --spark_checkpoint_dir that all machines reach")
@@ -54,7 +56,8 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
     temporary = None if given is not None else tempfile.mkdtemp(prefix="tidegate-spark-", dir=options.temp_dir)
     lease = None
     try:
-        folder = HadoopFolder(spark, temporary or _absolute(str(given)))
+        path = temporary or _absolute(str(given))
+        folder = SharedFolder(path) if over_connect else HadoopFolder(spark, path)
         lease = Lease(folder)
         wanted = options.spark_partitions or None
         checkpoint = Checkpoint(
@@ -89,7 +92,11 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
         if checkpoint.savepoint is not None:
             job, counted = from_savepoint(job, checkpoint.savepoint, allow_dropped=options.allow_dropped_state)
         checkpoint.record()
-        due = DueFile(Path(tempfile.mkdtemp(prefix="tidegate-due-", dir=options.temp_dir)))
+        due = (
+            SharedDueFile(folder)
+            if isinstance(folder, SharedFolder)
+            else DueFile(Path(tempfile.mkdtemp(prefix="tidegate-due-", dir=options.temp_dir)))
+        )
         query = StreamQuery(
             spark,
             job,
@@ -158,6 +165,20 @@ def refuse_speculation(conf: Any) -> None:
         )
 
 
+def refuse_repetition(conf: Any) -> None:
+    """Refuse a Connect server that may run a task of a batch again: Connect doesn't tell when it has, and a task may
+    read other elements the second time."""
+    lacking = [f"--conf {name}=1" for name in _ONLY_ONCE if conf.get(name, "") != "1"]
+    if lacking and not is_local(conf.get("spark.master", "")):
+        raise OptionsError(
+            "an unbounded pipeline through Spark Connect needs a server that runs each task of a batch once, so that a "
+            f"batch fails as a whole when an executor is lost, and runs again: start it with {' '.join(lacking)}"
+        )
+
+
+_ONLY_ONCE: Final = ("spark.stage.maxAttempts", "spark.task.maxFailures")
+
+
 def listed_splits(plan: Plan, tasks: int) -> Mapping[int, tuple[bytes, ...]]:
     """The splits of each source step, pickled; none for a step that discovers them while it is read."""
     found = {}
@@ -174,11 +195,9 @@ def listed_splits(plan: Plan, tasks: int) -> Mapping[int, tuple[bytes, ...]]:
 
 def spark_keys(spark: Any, tasks: int) -> tuple[int, ...]:
     """A key for each partition, which Spark's hash assigns to it."""
-    from pyspark.sql import functions as F
-
-    key = F.col("id").cast("int")
     with translated_errors():
-        rows = spark.range(40 * tasks).select(key, F.pmod(F.hash(key), F.lit(tasks))).collect()
+        numbers = spark.range(40 * tasks).selectExpr("CAST(id AS int) AS number")
+        rows = numbers.selectExpr("number", f"pmod(hash(number), {tasks})").collect()
     found: dict[int, int] = {}
     for number, partition in rows:
         found.setdefault(partition, number)

@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from tidegate.runners.spark.streaming.driver.shared_folder import SharedFolder
+
 SOURCE: Final = "tidegate_ticks"
 SCHEMA: Final = "number int, instant long"
 """The number of a task, and the instant (µs)."""
@@ -23,6 +25,10 @@ class DueFile:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.path = str(folder / "due")
+        self.begin()
+
+    def begin(self) -> None:
+        """A batch is due at once."""
         self.note(0)
 
     def note(self, due: int | None) -> None:
@@ -40,6 +46,33 @@ class DueFile:
     def close(self) -> None:
         """Remove the file and its folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class SharedDueFile:
+    """A DueFile in the checkpoint's folder, which a server and this process reach: the server notes what is due."""
+
+    def __init__(self, folder: SharedFolder) -> None:
+        self._folder = folder
+        self.path = f"{folder.path}/due"
+        self.begin()
+
+    def begin(self) -> None:
+        """A batch is due at once."""
+        self._noted = 0
+        self._folder.write("due", b"0")
+
+    def note(self, due: int | None) -> None:
+        """Take note of what the server has noted."""
+        self._noted = NEVER if due is None else due
+
+    @property
+    def is_now(self) -> bool:
+        """Whether a batch is due now."""
+        return self._noted <= time.time_ns() // 1000
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._folder.remove("due")
 
 
 def register_ticks(spark: Any) -> None:
@@ -62,12 +95,25 @@ def register_ticks(spark: Any) -> None:
             since = time.monotonic() - self._last
             # if the machine's clock has been set back, processing time goes on at half speed
             instant = max(time.time_ns() // 1000, start["instant"] + 1 + int(since * 500_000))
-            with open(self._due) as file:
-                if instant < int(file.read()):
-                    return iter(()), start
+            if instant < self._noted():
+                return iter(()), start
             self._last += since
             end = {"instant": instant}
             return self.readBetweenOffsets(start, end), end
+
+        def _noted(self) -> int:
+            if "://" in self._due and not self._due.startswith("file://"):
+                import fsspec
+
+                return int(fsspec.filesystem(self._due.partition("://")[0]).cat_file(self._due))
+            try:
+                with open(self._due.removeprefix("file://")) as file:
+                    return int(file.read())
+            except FileNotFoundError as error:
+                raise RuntimeError(
+                    "Spark's driver does not reach the folder of --spark_checkpoint_dir under the path that it has for "
+                    f"the process that started the run ({self._due} is missing there)"
+                ) from error
 
         def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Any:
             return iter([(number, end["instant"]) for number in range(self._tasks)])
