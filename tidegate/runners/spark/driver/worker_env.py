@@ -19,6 +19,7 @@ from typing import Any, Final
 from tidegate._version import __version__
 from tidegate.runners.spark.plan.artifacts import spark_files_folder
 from tidegate.runners.spark.plan.failures import message_of, without_trace
+from tidegate.runners.spark.plan.import_paths import path_appender
 from tidegate.sdk.errors import UnsupportedError
 
 _SENT: Final = ("tidegate", "cloudpickle")
@@ -117,8 +118,9 @@ def problems_with(report: WorkerReport) -> list[str]:
 def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function that reports the versions. It is pickled by value: the worker may lack Tidegate."""
 
+    append_paths = path_appender(paths)
+
     def tidegate_preflight(batches: Iterable[Any]) -> Iterator[Any]:
-        import os
         import sys
         from importlib import import_module, metadata
 
@@ -130,10 +132,7 @@ def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
             except Exception:
                 return ""
 
-        for path in paths:
-            from pyspark import SparkFiles
-
-            sys.path.append(os.path.join(SparkFiles.getRootDirectory(), path[2:]))
+        append_paths()
         for _ in batches:
             fields = [f"{sys.version_info.major}.{sys.version_info.minor}"]
             fields += [version("tidegate"), version("cloudpickle"), version("pandas"), sys.executable]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.runners.spark.plan.import_paths import path_appender
+
 HEAD = "token string, whole long, changes long, progress binary"
 LOG = "last boolean, data binary"
 
@@ -13,13 +15,13 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, s
     """The `StatefulProcessor` of a level. Its class is a nested one, so that it is pickled by value: it is unpickled
     before Tidegate can be imported.
 
-    `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
-    that Spark sent to the workers. `job` is the pickled `StreamJob`.
+    `name` appears in Spark's UI. `paths` are appended to the workers' `sys.path`. `job` is the pickled `StreamJob`.
     `succeeded` is Spark's counter of the tasks that have succeeded; None if there is none, so no task may run twice.
     """
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     head_schema, log_schema = HEAD, LOG
+    append_paths = path_appender(paths)
 
     class Level(StatefulProcessor):
         def init(self, handle: Any) -> None:
@@ -27,18 +29,9 @@ def level_processor(name: str, paths: tuple[str, ...], job: bytes, level: int, s
             self._log = handle.getListState("log", log_schema)
 
         def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
-            import os
-            import sys
-
             from pyspark import TaskContext
 
-            for path in paths:
-                if path.startswith("./"):
-                    from pyspark import SparkFiles
-
-                    path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
-                if path not in sys.path:
-                    sys.path.append(path)
+            append_paths()
             from tidegate.runners.spark.streaming.worker import run_level
 
             if succeeded is not None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+from tidegate.runners.spark.plan.import_paths import path_appender
+
 TaskFunction: TypeAlias = Callable[[Iterable[Any]], Iterator[Any]]
 
 
@@ -37,23 +39,12 @@ def end_function(paths: tuple[str, ...], run_id: str) -> TaskFunction:
 
 def _function(paths: tuple[str, ...], function: str, arguments: dict[str, Any]) -> TaskFunction:
     """The function that calls one of `worker.run`. It is a nested function, so that it is pickled by value: it runs
-    before Tidegate can be imported.
-
-    `paths` are appended to `sys.path`; one that begins with `./` is relative to the files that Spark sent to the
-    workers.
+    before Tidegate can be imported, and appends `paths` to `sys.path`.
     """
+    append_paths = path_appender(paths)
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
-        import os
-        import sys
-
-        for path in paths:
-            if path.startswith("./"):
-                from pyspark import SparkFiles
-
-                path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
-            if path not in sys.path:
-                sys.path.append(path)
+        append_paths()
         from tidegate.runners.spark.worker import run as functions
 
         found: Iterator[Any] = getattr(functions, function)(batches=batches, **arguments)

@@ -8,21 +8,26 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tidegate.runners.spark.plan.import_paths import path_appender
+
 SINK: Final = "tidegate_reports"
 FOLDER: Final = "reports"
 """The subfolder of the checkpoint in which the reports of each batch are, in a file that has its number as its name."""
+NEVER: Final = (1 << 63) - 1
+"""An instant (µs) at which nothing is due ever again."""
 
 
 def register_reports(spark: Any, paths: tuple[str, ...]) -> None:
     """Make the sink known to a session. Its classes are nested ones, so that they are pickled by value: the server may
     have no Tidegate.
 
-    `paths` are appended to the workers' `sys.path`; one that begins with `./` is relative to the files that Spark sent
-    to them. Options of the sink: `folder`, that of the checkpoint; `tasks`, the number of those of all levels together.
+    `paths` are appended to the workers' `sys.path`. Options of the sink: `folder`, that of the checkpoint; `tasks`, the
+    number of those of all levels together.
     """
     from pyspark.sql.datasource import DataSource, DataSourceStreamWriter, WriterCommitMessage
 
-    name_of_sink, subfolder = SINK, FOLDER
+    name_of_sink, subfolder, never = SINK, FOLDER, NEVER
+    append_paths = path_appender(paths)
 
     class Writer(DataSourceStreamWriter):
         def __init__(self, folder: str, tasks: int) -> None:
@@ -30,16 +35,7 @@ def register_reports(spark: Any, paths: tuple[str, ...]) -> None:
             self._tasks = tasks
 
         def write(self, iterator: Any) -> WriterCommitMessage:
-            import os
-            import sys
-
-            for path in paths:
-                if path.startswith("./"):
-                    from pyspark import SparkFiles
-
-                    path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
-                if path not in sys.path:
-                    sys.path.append(path)
+            append_paths()
             from tidegate.runners.spark.streaming.reports import plain_reports
 
             message = WriterCommitMessage()
@@ -54,7 +50,7 @@ def register_reports(spark: Any, paths: tuple[str, ...]) -> None:
                 raise RuntimeError(f"batch {batchId} was discarded: it has indeterminate output, as tasks ran twice")
             self._store(f"{subfolder}/{batchId}", pickle.dumps([data for *_, data in reports], 5))
             instants = [due for _, _, due, _ in reports if due is not None]
-            self._store("due", str(min(instants, default=(1 << 63) - 1)).encode())
+            self._store("due", str(min(instants, default=never)).encode())
 
         def _store(self, name: str, data: bytes) -> None:
             """Write a file, which appears complete under its name."""

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate.runners.spark.streaming.driver.shared_folder import SharedFolder
+from tidegate.runners.spark.streaming.driver.stored_reports import NEVER
 
 SOURCE: Final = "tidegate_ticks"
 SCHEMA: Final = "number int, instant long"
 """The number of a task, and the instant (µs)."""
-NEVER: Final = (1 << 63) - 1
 
 
 class DueFile:
