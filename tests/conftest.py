@@ -107,7 +107,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Without `--thorough`, keep each n-th case of a test marked `sampled(n)`, and half of a property's examples.
+    """Without `--thorough`, keep each n-th case of a test marked `sampled(n)`, none of one marked `thorough`, and half
+    of a property's examples.
 
     Names of cases must be the same in each process, or pytest-xdist runs nothing.
     """
@@ -120,7 +121,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         sampled = item.get_closest_marker("sampled")
         test = item.nodeid.partition("[")[0]
-        if sampled is not None and cases[test] % sampled.args[0]:
+        left_out_whole = item.get_closest_marker("thorough") is not None
+        if left_out_whole or (sampled is not None and cases[test] % sampled.args[0]):
             left_out.append(item)
         else:
             kept.append(item)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, line
 from tests.support.spark.small_jvms import jvm_options
 from tests.support.spark.standalone import Standalone
 from tests.support.spark.stream_runs import wait_for_end, wait_until
+from tidegate.runners.checkpoint.storage.local import LocalStorage
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.runners.spark.streaming.driver.start import refuse_repetition
 from tidegate.sdk.errors import OptionsError, RunError, UserCodeError
@@ -117,6 +119,24 @@ def test_a_savepoint_taken_over_connect_starts_a_classic_session(
     wait_for_end(result)
     classic = ["--runner", "spark", "--spark_partitions", "3", "--from_savepoint", str(tmp_path / "saved")]
     assert finished(classic, tmp_path) == complete
+
+
+def test_a_checkpoint_that_is_away_for_a_moment_is_waited_for(
+    address: str, complete: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = 0
+    list_names = LocalStorage.list
+
+    def listed(storage: LocalStorage, folder: str) -> list[str]:
+        nonlocal failures
+        if failures < 2 and lines(tmp_path / "out"):
+            failures += 1
+            raise OSError(errno.EIO, "Input/output error", folder)
+        return list_names(storage, folder)
+
+    monkeypatch.setattr(LocalStorage, "list", listed)
+    assert finished(flags_of(address, tmp_path), tmp_path) == complete
+    assert failures == 2
 
 
 def fails_at_7(number: int) -> float:

@@ -15,6 +15,7 @@ from tests.support.spark.local_folder import LocalFolder
 from tests.support.spark.micro_batches import MicroBatches
 from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
+from tidegate.runners.spark.streaming.driver.shared_folder import FolderUnreachable, SharedFolder
 from tidegate.runners.spark.streaming.driver.ticks import NEVER, DueFile
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
 from tidegate.runners.spark.streaming.rows import REPORT, OutgoingRows, Row
@@ -152,6 +153,19 @@ def test_a_batch_with_tasks_of_several_attempts_is_discarded_and_run_again(mixed
 def test_a_query_whose_python_worker_did_not_start_or_died_starts_again(message: str, tmp_path: Path) -> None:
     query, *_ = started(tmp_path)
     assert query._is_worth_another_try(RunError(f"Spark could not run the stream: [STREAM_FAILED] {message}"))
+
+
+def test_a_folder_that_cannot_be_read_now_is_named_and_tried_again(tmp_path: Path) -> None:
+    query, *_ = started(tmp_path)
+    (tmp_path / "shared").mkdir()
+    folder = SharedFolder(str(tmp_path / "shared"))
+    (tmp_path / "shared" / "due").mkdir()  # in place of a file
+    with pytest.raises(FolderUnreachable, match=r"^--spark_checkpoint_dir file://.*Is a directory: .*/due") as caught:
+        folder.read("due")
+    assert query._is_worth_another_try(caught.value)
+    with pytest.raises(FileNotFoundError):
+        folder.read("owner.json")
+    assert not folder.exists("owner.json")
 
 
 def test_a_batch_of_a_query_whose_checkpoint_was_taken_over_leaves_no_output(tmp_path: Path) -> None:

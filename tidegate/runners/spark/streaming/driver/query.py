@@ -28,6 +28,7 @@ from tidegate.runners.spark.streaming.driver.checkpoint import Checkpoint
 from tidegate.runners.spark.streaming.driver.epoch_output import EpochOutput
 from tidegate.runners.spark.streaming.driver.level_progress import LevelProgress
 from tidegate.runners.spark.streaming.driver.level_rows import name_of_level, rows_of_levels
+from tidegate.runners.spark.streaming.driver.shared_folder import FolderUnreachable
 from tidegate.runners.spark.streaming.driver.stored_reports import SINK, register_reports
 from tidegate.runners.spark.streaming.driver.ticks import DueFile, SharedDueFile
 from tidegate.runners.spark.streaming.job import StreamJob, TaskReport
@@ -177,7 +178,7 @@ class StreamQuery:
     def _is_worth_another_try(self, error: RunError) -> bool:
         if isinstance(error, UserCodeError):
             return False
-        return self._is_mixed or _PASSING.search(str(error)) is not None
+        return self._is_mixed or isinstance(error, FolderUnreachable) or _PASSING.search(str(error)) is not None
 
     # -- one start of the query
 
@@ -203,7 +204,7 @@ class StreamQuery:
         finally:
             with contextlib.suppress(Exception):  # the JVM may have died
                 query.stop()
-            with contextlib.suppress(OSError):  # they are there at the next start
+            with contextlib.suppress(OSError, FolderUnreachable):  # they are there at the next start
                 self._take_stored()
 
     def _begin(self) -> None:
