@@ -39,6 +39,15 @@ def test_a_lost_connection_is_no_traceback_but_other_errors_are() -> None:
     assert printed == ["printed"]
 
 
+def test_the_hook_for_other_exceptions_leaves_out_a_lost_connection() -> None:
+    reported: list[BaseException] = []
+    handle = site.for_other_exceptions(lambda kind, error, trace: reported.append(error))
+    errors = [BrokenPipeError(), ConnectionResetError(), ValueError()]
+    for error in errors:
+        handle(type(error), error, None)
+    assert reported == errors[2:]
+
+
 def test_a_process_imports_the_installed_pyspark_and_runs_the_hidden_customization(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
     own, other, hidden = (tmp_path / name for name in ("own", "other", "hidden"))

@@ -70,6 +70,28 @@ def test_pysparks_own_daemon_prints_a_traceback_when_a_worker_loses_its_connecti
     assert "BrokenPipeError" in output_when_a_worker_loses_its_connection("-m", "pyspark.daemon", **variables)
 
 
+@needs_spark
+@pytest.mark.skipif(sys.platform != "linux", reason="PySpark connects to Unix sockets")
+@pytest.mark.parametrize("with_site", [True, False])
+def test_the_source_of_a_stream_that_stops_is_silent_if_it_starts_with_our_site(
+    with_site: bool, tmp_path: Path
+) -> None:
+    if with_site:
+        (tmp_path / "sitecustomize.py").write_bytes(Path(site.__file__).read_bytes())
+    address = str(tmp_path / "socket")
+    with socket.socket(socket.AF_UNIX) as spark:
+        spark.bind(address)
+        spark.listen()
+        variables = {"PYTHON_WORKER_FACTORY_SOCK_PATH": address, "PYTHONPATH": str(tmp_path)}
+        command = [sys.executable, "-m", "pyspark.sql.streaming.python_streaming_source_runner"]
+        with subprocess.Popen(command, env={**os.environ, **variables}, stderr=subprocess.PIPE, text=True) as source:
+            connection, _ = spark.accept()
+            connection.recv(4, socket.MSG_WAITALL)  # the number of the process
+            connection.close()
+            _, printed = source.communicate()
+    assert printed == "" if with_site else "BrokenPipeError" in printed
+
+
 SCRIPT = """\
 import sys
 

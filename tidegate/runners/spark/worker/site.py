@@ -1,7 +1,7 @@
 """Runs as its `sitecustomize` when a Python process of a local master starts: lets it import PySpark as installed.
 
-It also keeps PySpark's own daemons, which serve the source of ticks, from printing tracebacks when Spark closes the
-connection of a worker that has been idle for a minute.
+It also keeps PySpark's own processes, which serve the source of ticks, from printing tracebacks when Spark closes their
+connections: that of a worker which has been idle for a minute, and that of the source when a stream stops.
 
 Spark puts an archive of PySpark first on the module path. From an archive, every process compiles all modules anew:
 two seconds of processor time, while Spark waits only ten seconds for the processes that it starts with a query.
@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
+from types import TracebackType
 from typing import Any
 
 
@@ -35,14 +36,27 @@ def _is_installed(archive: str, path: list[str]) -> bool:
 _INSIDE = os.sep + os.path.join("pyspark", "python", "lib")
 
 
+_LOST = (BrokenPipeError, ConnectionResetError)
+
+
 def unless_connection_is_lost(print_exc: Callable[..., None]) -> Callable[..., None]:
     """The function, which does nothing while the exception of a lost connection is handled."""
 
     def printing(*arguments: Any, **options: Any) -> None:
-        if not isinstance(sys.exc_info()[1], (BrokenPipeError, ConnectionResetError)):
+        if not isinstance(sys.exc_info()[1], _LOST):
             print_exc(*arguments, **options)
 
     return printing
+
+
+def for_other_exceptions(hook: Callable[..., Any]) -> Callable[..., None]:
+    """An exception hook that calls another one, but not for a lost connection."""
+
+    def handle(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not isinstance(error, _LOST):
+            hook(kind, error, trace)
+
+    return handle
 
 
 def main() -> None:
@@ -54,6 +68,8 @@ def main() -> None:
     if sys.orig_argv[1:3] == ["-m", "pyspark.daemon"]:
         os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"  # without, it would print by other means
         traceback.print_exc = unless_connection_is_lost(traceback.print_exc)
+    if sys.orig_argv[1:3] == ["-m", "pyspark.sql.streaming.python_streaming_source_runner"]:
+        sys.excepthook = for_other_exceptions(sys.excepthook)
     entries, here = list(dict.fromkeys(sys.path)), os.path.dirname(__file__)
     behind = entries[entries.index(here) + 1 :] if here in entries else []
     hidden = PathFinder.find_spec("sitecustomize", behind)
