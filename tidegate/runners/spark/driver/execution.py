@@ -252,7 +252,7 @@ class Execution:
             else:
                 frame = self._frame(spec, start, end, persisted)
                 if self._frame_schemas and end == levels.count:
-                    frame = frame.where(frame["edge"] == RESULT)
+                    frame = frame.where(f"edge = {RESULT}")
                 rows = frame.collect()
         self._take(results_of(rows), first_time=action > self._counted)
         self._counted = max(self._counted, action)
@@ -276,7 +276,7 @@ class Execution:
                 self._persisted.append(frame)
                 self._stored |= {number: StoredRows((frame,)) for number in by_producer.get(level, ())}
                 if level in by_producer:
-                    frame = frame.where(~frame["edge"].isin(persisted))
+                    frame = frame.where(f"edge NOT IN ({', '.join(map(str, persisted))})")
         self._last_level_rows = frame
         return frame
 
@@ -360,7 +360,7 @@ class Execution:
                 raise RunError("the columns can't be inferred, because there are no elements: give schema=…")
             schema, columns = inferred
         # Spark keeps the order within a partition, so the pieces of a long row stay consecutive.
-        rows = self._last_level_rows.where(self._last_level_rows["edge"] == dataframe_edge(step.id))
+        rows = self._last_level_rows.where(f"edge = {dataframe_edge(step.id)}")
         return rows.mapInArrow(typed_batches(schema, step.label[:200]), columns)
 
 

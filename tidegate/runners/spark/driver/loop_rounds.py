@@ -29,6 +29,7 @@ from tidegate.runners.spark.driver.level_frames import LevelFrames
 from tidegate.runners.spark.driver.results import Results, results_of
 from tidegate.runners.spark.driver.stored_rows import (
     StoredRows,
+    columns,
     filtered,
     moved_to_places,
     to_partitions,
@@ -93,6 +94,8 @@ class LoopRounds:
         self._metrics = metrics
         self._describe = describe
         self._unites = unites(frames.spark)
+        self._order = columns(frames.spark, ORDER)
+        self._target = columns(frames.spark, ["target"])
         self._reliable = _has_checkpoint_dir(frames.spark)
         self._constants: dict[int, Any] = {}
         self._safe = _State()
@@ -307,7 +310,7 @@ class LoopRounds:
         reliable = self._is_reliable(of_round.number)
         kept = frame.checkpoint(eager=False) if reliable else frame.localCheckpoint(eager=False)
         self._held.append(kept)
-        return kept, kept.where(kept["edge"] == RESULT).collect()
+        return kept, kept.where(f"edge = {RESULT}").collect()
 
     def frame(self, action: int, of_round: Round, stored: Mapping[int, StoredRows], read: Iterable[int]) -> Any:
         """The DataFrame of the rows that an action of a round leaves, and of its results."""
@@ -320,15 +323,15 @@ class LoopRounds:
         frame: Any = united(parts, partitions) if parts else None
         for level in range(start, levels.end(action)):
             if frame is not None and level > start:
-                frame = frame.repartition(levels.partitions(level, partitions), "target")
+                frame = frame.repartition(levels.partitions(level, partitions), *self._target)
             frame = self._with_constants(level, frame)
             frame = self._frames.map_level(frame, spec, level, of_round=(self._loop.node.label, of_round))
-        return frame.repartition(partitions, "target")
+        return frame.repartition(partitions, *self._target)
 
     def _with_constants(self, level: int, frame: Any) -> Any:
         """The rows for a level, sorted, with those of constants first."""
         partitions = self._spec.levels.partitions(level, self._spec.partitions)
-        rows = None if frame is None else frame.sortWithinPartitions(*ORDER)
+        rows = None if frame is None else frame.sortWithinPartitions(*self._order)
         constants = self._constants.get(level)
         if constants is None:
             return self._frames.spark.range(0, partitions, 1, partitions) if rows is None else rows

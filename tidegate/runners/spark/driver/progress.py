@@ -91,11 +91,13 @@ class Progress:
     @contextlib.contextmanager
     def _described(self, context: Any, description: str) -> Iterator[None]:
         before = {name: context.getLocalProperty(name) for name in (_GROUP, DESCRIPTION)}
-        if before[_GROUP] is None:  # keep a group that the user's program has set in order to cancel the job
-            context.setLocalProperty(_GROUP, self._group)
+        group = before[_GROUP]
+        if group is None:  # keep a group that the user's program has set in order to cancel the job
+            group = f"{self._group}-{self._number}"  # of this action alone, since a loop has thousands
+            context.setLocalProperty(_GROUP, group)
         context.setLocalProperty(DESCRIPTION, description)
         try:
-            with self._watched(self._poll, before[_GROUP] or self._group):
+            with self._watched(self._poll, group):
                 yield
         finally:
             with contextlib.suppress(Exception):

@@ -31,7 +31,17 @@ def filtered(stored: Mapping[int, StoredRows], labels: Iterable[int]) -> list[An
         for frame in stored[label].frames if label in stored else ():
             frames[id(frame)] = frame
             wanted.setdefault(id(frame), []).append(label)
-    return [frame.where(frame["edge"].isin(wanted[key])) for key, frame in frames.items()]
+    return [frame.where(f"edge IN ({', '.join(map(str, wanted[key]))})") for key, frame in frames.items()]
+
+
+def columns(spark: Any, names: Sequence[str]) -> Sequence[Any]:
+    """Columns of these names, for many DataFrames: by a name, PySpark makes a column anew by several calls to the JVM.
+    Over Connect there is none, and a name does."""
+    if not hasattr(spark, "_jvm"):
+        return names
+    from pyspark.sql.functions import col
+
+    return [col(name) for name in names]
 
 
 def moved_to_places(frame: Any, partitions: int, tasks: int) -> Any:
