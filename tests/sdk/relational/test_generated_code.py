@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+from collections import deque
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from tidegate.runners.engine.grouping.fold_codegen import adds
 from tidegate.runners.engine.loops.form import Form, written
 from tidegate.sdk.data.columns import BIGINT, DOUBLE, ColumnType
 from tidegate.sdk.relational.expressions import Call, Column
+from tidegate.sdk.relational.python import generated_functions
 from tidegate.sdk.relational.python.aggregates import AggregateFn
 
 VALUES = [-7, -6, -1, 0, 1, 6, 7, 2**63 - 1, -(2**63)]
@@ -59,3 +62,16 @@ def test_lines_of_a_loop_add_what_the_combiner_adds(
     all_at_once = fn.add_all(fn.create_accumulator(), [value if bare else (value,) for value in inputs])
     assert repr(fn.extract_output(table["key"])) == repr(fn.extract_output(called))
     assert repr(fn.extract_output(all_at_once)) == repr(fn.extract_output(called))
+
+
+def test_only_the_newest_texts_of_generated_functions_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generated_functions, "_kept", deque())
+    monkeypatch.setattr(generated_functions, "_MOST", 3)
+    functions = [generated_functions.compiled("f", "x", [f"return x + {n}"], {}) for n in range(5)]
+    files = [function.__code__.co_filename for function in functions]
+    assert [file in linecache.cache for file in files] == [False, False, True, True, True]
+    assert [function(1) for function in functions] == [1, 2, 3, 4, 5]
+    assert generated_functions.body_of_compiled(functions[0]) is None
+    body = generated_functions.body_of_compiled(functions[4])
+    assert body is not None
+    assert "x + 4" in body.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
@@ -19,11 +20,26 @@ def compiled(name: str, parameters: str, lines: Sequence[str], names: dict[str, 
     file = f"{_FILE}{name} {next(_numbers)}>"
     environment = dict(names)
     exec(compile(source, file, "exec"), environment)
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    _keep(file, source)
     function: Callable[..., Any] = environment[name]
     return function
 
 
+def _keep(file: str, source: str) -> None:
+    """Keep a text for tracebacks, and for the loops that contain it.
+
+    A function is pickled and unpickled before it runs, so nobody knows when its last copy has gone. The oldest texts
+    go, or a process that builds one pipeline after another would take more and more memory.
+    """
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    _kept.append(file)
+    if len(_kept) > _MOST:
+        linecache.cache.pop(_kept.popleft(), None)
+
+
+_MOST: Final = 4096
+"""How many texts are kept. Functions whose text has gone are called by loops."""
+_kept: Final[deque[str]] = deque()
 _FILE: Final = "<tidegate "
 """How the names of the files begin that generated functions seem to be in."""
 
