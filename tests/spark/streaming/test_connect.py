@@ -15,7 +15,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.spark.connect import connect_server
-from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines
+from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines, lines_on_direct
 from tests.support.spark.small_jvms import jvm_options
 from tests.support.spark.standalone import Standalone
 from tests.support.spark.stream_runs import wait_for_end, wait_until
@@ -52,11 +52,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the direct runner writes."""
-    folder = tmp_path_factory.mktemp("direct")
-    direct = tg.Pipeline(options=["--runner", "direct"])
-    build(direct, str(folder), COUNT)
-    direct.run().wait_until_finish()
-    return lines(folder)
+    return lines_on_direct(tmp_path_factory.mktemp("direct"), COUNT)
 
 
 def finished(flags: list[str], folder: Path) -> list[str]:

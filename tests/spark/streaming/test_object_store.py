@@ -17,7 +17,7 @@ import pytest
 import tidegate as tg
 from tests.support.object_store import s3_bucket
 from tests.support.spark.connect import connect_server
-from tests.support.spark.live_numbers import build, lines
+from tests.support.spark.live_numbers import build, lines, lines_on_direct
 from tests.support.spark.stream_runs import wait_for_end, wait_until
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.runner import PipelineState
@@ -67,11 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, str
 @pytest.fixture(scope="module")
 def complete(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What the direct runner writes."""
-    folder = tmp_path_factory.mktemp("direct")
-    pipeline = tg.Pipeline(options=["--runner", "direct"])
-    build(pipeline, str(folder), COUNT)
-    pipeline.run().wait_until_finish()
-    return lines(folder)
+    return lines_on_direct(tmp_path_factory.mktemp("direct"), COUNT)
 
 
 FLAGS = [

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines
+from tests.support.spark.live_numbers import LiveNumbers, build, is_hidden, lines, lines_on_direct
 from tests.support.spark.stream_runs import wait_for_end, wait_until
 from tidegate.sdk.errors import OptionsError, UserCodeError
 from tidegate.sdk.runner import PipelineState
@@ -22,10 +22,7 @@ def test_a_cancelled_stream_goes_on_from_its_checkpoint_exactly_once(spark_sessi
     """Windows, state and timers, in batches that begin within a window, write what they write on the direct runner."""
     checkpoint = ["--spark_checkpoint_dir", str(tmp_path / "checkpoint")]
     flags = [*STREAM, *checkpoint, "--spark_batch_elements", "60"]
-    direct = tg.Pipeline(options=["--runner", "direct"])
-    build(direct, str(tmp_path / "direct"), 400)
-    direct.run().wait_until_finish()
-    complete = lines(tmp_path / "direct")
+    complete = lines_on_direct(tmp_path / "direct", 400)
 
     first = tg.Pipeline(options=flags)
     build(first, str(tmp_path / "out"), 400)

@@ -98,6 +98,14 @@ def build(pipeline: tg.Pipeline, folder: str, count: int, gate: str = "") -> Non
     _ = pairs | "track" >> tg.ParDo(Track()) | "tracked" >> tg.io.WriteToText(f"{folder}/tracked")
 
 
+def lines_on_direct(folder: Path, count: int) -> list[str]:
+    """What the direct runner writes to a folder."""
+    pipeline = tg.Pipeline(options=["--runner", "direct"])
+    build(pipeline, str(folder), count)
+    pipeline.run().wait_until_finish()
+    return lines(folder)
+
+
 def lines(folder: Path) -> list[str]:
     """The lines of all files below a folder, sorted, each with the first part of its file's name."""
     files = (path for path in folder.rglob("*") if path.is_file() and not is_hidden(path.relative_to(folder)))

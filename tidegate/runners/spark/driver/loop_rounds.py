@@ -228,7 +228,7 @@ class LoopRounds:
         small = frames[len(safe) :]
         if not small or not (reliable or len(small) == _MERGED):
             return frames
-        rows = union([frame.where(frame["edge"] == label) for frame in small])
+        rows = union([frame.where(f"edge = {label}") for frame in small])
         rows = rows.repartition(self._spec.partitions, "target")
         merged = rows.checkpoint() if reliable else rows.localCheckpoint()
         self._held.append(merged)
