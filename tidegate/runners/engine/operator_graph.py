@@ -103,14 +103,17 @@ class Graph:
     def __init__(
         self, plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], context: Context, outlets: Outlets
     ) -> None:
-        plan, steps, edges, entries = _joined(plan, steps, edges, context, outlets)
+        plan, steps, edges, entries = _joined(plan, tuple(steps), tuple(edges), context, outlets)
         self._nodes: dict[int, _Node] = {}
         self._statuses: dict[str, CollectionStatus] = {}
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
+        operators = {step.id: build(step, plan, context, make_graph=Graph) for step in steps}
+        if context.wrap is None:
+            _fuse(operators, plan, steps, edges, outlets)
         for step in steps:
-            operator = build(step, plan, context, make_graph=Graph)
+            operator = operators[step.id]
             node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operator)
             if context.wrap is not None:
                 node.operator = context.wrap(step, node.operator)
@@ -405,6 +408,22 @@ def _joined(
 
     joined = with_joins(JoinedSteps(plan, tuple(steps), tuple(edges), {}), context.tables.kept, outlets)
     return joined.plan, joined.steps, joined.edges, joined.entries
+
+
+def _fuse(
+    operators: dict[int, Operator], plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], outlets: Outlets
+) -> None:
+    """Let the chains that groupings alone read fill the tables of these."""
+    into: dict[int, list[Edge]] = {step.id: [] for step in steps if step.path == "table"}
+    if not into:
+        return
+    from tidegate.runners.engine.grouping.operator import fused_inputs
+
+    for edge in edges:
+        if edge.target in into:
+            into[edge.target].append(edge)
+    for step, inputs in into.items():
+        operators.update(fused_inputs(operators[step], inputs, operators, plan, outlets))
 
 
 def progress_of(graph: Graph) -> GraphProgress:

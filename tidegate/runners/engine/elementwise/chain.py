@@ -76,6 +76,17 @@ class Chain(Operator):
         self._suffixes: dict[int, Chain] = {}
         """By link, a chain of the links after it, for results that have left it by a side exit."""
 
+    @property
+    def may_fold(self) -> bool:
+        """Whether its loop may fill the tables of a grouping: no results but those of the last link leave it, and no
+        step is called once for each window."""
+        return self.grouping is None and not self._exit_collections and not any(k.sees_window for k in self.links)
+
+    def into(self, grouping: FoldTarget) -> Chain:
+        """This chain, which has not been opened, with a loop that fills the tables of a grouping instead."""
+        exits, sides = self._exit_collections, self._sides
+        return type(self)(self.links, self.context, self.main, exits=exits, grouping=grouping, sides=sides)
+
     # -- events
 
     def open(self) -> None:

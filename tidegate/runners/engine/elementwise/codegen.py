@@ -97,7 +97,9 @@ def _links(w: LoopBuilder, k: int, element: str, pair: int) -> Building:
     if link.form == "assign":
         yield _assign(w, k, element, pair)
         return
-    result = element if link.form == "filter" else _PAIR if k == pair else f"v{k + 1}"
+    result = element if link.form == "filter" else f"v{k + 1}"
+    if w.fold is not None and k == pair:
+        result = w.fold.key
     ran = run_link(w, k, element, result, lambda made: _links(w, k + 1, made, pair))
     if not link.sees_window:
         yield ran
@@ -112,8 +114,13 @@ def _links(w: LoopBuilder, k: int, element: str, pair: int) -> Building:
 
 def _last_pair(w: LoopBuilder) -> int:
     """The last link if its result is a pair, of which the fold needs no more than its items; -1 otherwise."""
-    if w.fold is None or w.fold.key != _PAIR or w.shape.checked or w.shape.typed:
+    if w.fold is None or w.shape.checked or w.shape.typed:
         return -1
+    match ast.parse(w.fold.key).body:
+        case [ast.Expr(value=ast.Tuple() as names)]:
+            pass
+        case _:
+            return -1
     k = len(w.links) - 1
     while k >= 0 and w.links[k].form == "assign" and not element_dependent(w.links[k].windowing.assigner):
         k -= 1
@@ -123,13 +130,16 @@ def _last_pair(w: LoopBuilder) -> int:
     if w.links[k].catches or needs_guard(w, k, w.links[k]):
         return -1
     made = body.yielded or (body.expression if body.stamped is None else body.stamped.value,)
-    return k if all(map(_is_pair, made)) else -1
+    return k if all(_makes(names, each) for each in made) else -1
 
 
-def _is_pair(made: ast.expr | None) -> bool:
-    match made:
-        case ast.Tuple(elts=[_, _] as parts):
-            return not any(isinstance(part, ast.Starred) for part in parts)
+def _makes(names: ast.expr, made: ast.expr | None) -> bool:
+    """Whether an expression makes a tuple for each tuple of names that it is assigned to."""
+    match names, made:
+        case ast.Tuple(elts=targets), ast.Tuple(elts=parts):
+            return len(targets) == len(parts) and all(map(_makes, targets, parts))
+        case ast.Name(), ast.expr():
+            return not isinstance(made, ast.Starred)
     return False
 
 
@@ -172,7 +182,7 @@ def _add(w: LoopBuilder, fold: Fold, result: str) -> Building:
         yield Do(f"check_exchange({result})", at)
     inlined = last in w.shape.inlined
     statements = adding(w.bodies, at, w.inlined[last], pairwise=fold.pairwise) if inlined else fold.body
-    assigned = () if result == _PAIR else (Assign(fold.key, result),)
+    assigned = () if result == fold.key else (Assign(fold.key, result),)
     added = Run(at, (*assigned, *statements, *fold.also))
     match fold.windows:
         case "single":
@@ -188,9 +198,6 @@ def _add(w: LoopBuilder, fold: Fold, result: str) -> Building:
     if w.adds_several:
         yield accounted(w, fold, at)
 
-
-_PAIR: Final = "k, x"
-"""The variables of a pair that the last link of a fold emits."""
 
 _SWAPPED: Final[Statements] = tuple(Assign(f"{one}, {one}_", f"{one}_, {one}") for one in ("lo", "hi", "table", "get"))
 _LEFT: Final[Statements] = tuple(Assign(f"{one}_", one) for one in ("lo", "hi", "table", "get"))

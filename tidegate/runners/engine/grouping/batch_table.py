@@ -81,13 +81,15 @@ class Grouping:
         known = self._folds.get(windows)
         if known is not None:
             return known
-        key = "first" if isinstance(self.node, GroupByKey) or self.phase == "merge" else self.node.key
+        key = fold_codegen.variables(
+            self.combiner, self.phase, "first" if isinstance(self.node, GroupByKey) else self.node.key
+        )
         if windows == "multi":
             self.tables.windows_per_element = _WINDOWS_PER_ELEMENT
         body, pairwise = fold_codegen.adds(self.combiner, self.phase), fold_codegen.is_pairwise(self.combiner)
         also = () if self._trials is None else (Do("add_trial_input(k, x)"),)
-        plain = key == "first" and not also and fold_codegen.is_plain(self.combiner, self.phase)
-        made = Fold(fold_codegen.KEYS[key], body, windows, self.selects_windows, pairwise, also, plain)
+        plain = key == "k, x" and not also and fold_codegen.is_plain(self.combiner, self.phase)
+        made = Fold(key, body, windows, self.selects_windows, pairwise, also, plain)
         self._folds[windows] = made
         return made
 
@@ -295,6 +297,9 @@ class Grouping:
         if extract is None:
             return chunk
         assert combiner is not None
+        by_tag = fold_codegen.groups_by_tag(combiner, chunk)
+        if by_tag is not None:
+            return by_tag
         key = None
         try:
             results = []

@@ -38,8 +38,10 @@ from tidegate.sdk.relational.python.generated_functions import GeneratedCombineF
 from tidegate.sdk.user_code.body import Body
 from tidegate.sdk.user_code.user_fn import called_per_element
 
-KEYS: Final[dict[KeyOf, str]] = {"first": "k, x", "element": "k = x"}
+_KEYS: Final[dict[KeyOf, str]] = {"first": "k, x", "element": "k = x"}
 """The variables of the key and the input, to which an element is assigned."""
+_NUMBERED: Final = "k, (n, x)"
+"""As `_KEYS`, for a pair whose value has the number of its collection before it."""
 
 _NEW: Final = "a is None and k not in table"
 _KNOWN: Final = Assign("a", "get(k)")
@@ -53,16 +55,16 @@ def _found(initial: str) -> Statements:
     return Assign("a", "get(k)"), Test("a is None", (Assign("a = table[k]", initial),))
 
 
-_APPEND: Final[Statements] = Assign("a", "get(k)"), Test("a is None", _set("[x]"), (Do("a.append(x)"),))
+APPEND: Final[Statements] = Assign("a", "get(k)"), Test("a is None", _set("[x]"), (Do("a.append(x)"),))
 
 _INLINE: Final[dict[Any, Statements]] = {
     SumFn: _set("get(k, 0) + x"),
     CountFn: _set("get(k, 0) + 1"),
     MinFn: (_KNOWN, Test(f"({_NEW}) or x < a", _set("x"))),
     MaxFn: (_KNOWN, Test(f"({_NEW}) or x > a", _set("x"))),
-    ListFn: _APPEND,
-    TupleFn: _APPEND,
-    CallableFn: _APPEND,
+    ListFn: APPEND,
+    TupleFn: APPEND,
+    CallableFn: APPEND,
 }
 
 _MERGED_AS_ADDED: Final = frozenset({SumFn, MinFn, MaxFn})
@@ -72,10 +74,17 @@ _GENERIC: Final[Statements] = _KNOWN, *_set(f"add(create() if {_NEW} else a, x)"
 _MERGE: Final[Statements] = _KNOWN, *_set(f"x if {_NEW} else merge((a, x))")
 
 
+def variables(fn: CombineFn[Any, Any, Any] | None, phase: Phase, key: KeyOf) -> str:
+    """The variables that an element is assigned to before the statements of `adds`."""
+    if phase == "merge":
+        return _KEYS["first"]
+    return _NUMBERED if type(fn) is CoGroupFn else _KEYS[key]
+
+
 def adds(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Statements:
     """The statements that add `x` to `table[k]`, which is a list of values for a grouping without a combiner."""
     if fn is None:
-        return _APPEND
+        return APPEND
     if phase == "merge":
         match type(fn):
             case kind if kind is CountFn:
@@ -87,7 +96,7 @@ def adds(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Statements:
     if isinstance(fn, GeneratedCombineFn) and fn.adding is not None:
         return *_found(fn.initial), *map(Do, fn.adding)
     if type(fn) is CoGroupFn:
-        return *_found(f"({'[], ' * fn.size})"), Do("a[x[0]].append(x[1])")
+        return *_found(f"({'[], ' * fn.size})"), Do("a[n].append(x)")
     return _INLINE.get(type(fn), _GENERIC)
 
 
@@ -119,6 +128,20 @@ def extracts(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any
     if type(fn) is CoGroupFn and fn.tags is None:
         return None
     return None if type(fn) in (SumFn, CountFn, MinFn, MaxFn, ListFn) else fn.extract_output
+
+
+def groups_by_tag(fn: CombineFn[Any, Any, Any] | None, chunk: list[tuple[Any, Any]]) -> list[tuple[Any, Any]] | None:
+    """The results of the accumulators of a CoGroupByKey of a dict; None for any other combiner.
+
+    >>> groups_by_tag(CoGroupFn(2, ("a", "b")), [("key", ([1], []))])
+    [('key', {'a': [1], 'b': []})]
+    """
+    if type(fn) is not CoGroupFn or fn.tags is None:
+        return None
+    if fn.size == 2:
+        first, second = fn.tags
+        return [(k, {first: a, second: b}) for k, (a, b) in chunk]
+    return [(k, dict(zip(fn.tags, lists, strict=True))) for k, lists in chunk]
 
 
 def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any], Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tidegate.runners.engine.elementwise.shape import Fold, FoldedWindows
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
+from tidegate.runners.engine.grouping.fold_codegen import APPEND
 from tidegate.runners.engine.grouping.spillable_tables import SpillableTables
 from tidegate.runners.engine.loop_tables import Group, Groups, JoinTables, Kept, KeptTables
-from tidegate.runners.engine.loops.form import Assign, Do, Statements, Test
 from tidegate.runners.engine.memory.spill import chunks
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.sdk.authoring.combine import CoGroupFn, ListFn
@@ -108,7 +108,7 @@ class OneChanging(Grouping):
         self.tables = SpillableTables(node, ListFn(), context, lists=True)
 
     def fold(self, windows: FoldedWindows) -> Fold:
-        return replace(super().fold(windows), body=_APPEND)
+        return replace(super().fold(windows), body=APPEND)
 
     def drain(self) -> Iterator[Emitted]:
         unmet = self._kept.emitted_alone(self._needs)
@@ -156,12 +156,6 @@ class OneChanging(Grouping):
 
     def _copied(self, entry: Any) -> Any:
         return entry[:]
-
-
-_APPEND: Final[Statements] = (
-    Assign("a", "get(k)"),
-    Test("a is None", (Assign("table[k]", "[x[1]]"),), (Do("a.append(x[1])"),)),
-)
 
 
 def _without(groups: Groups, keys: Collection[Any]) -> Groups:

@@ -1,8 +1,13 @@
-"""Operators that group into tables: a fused chain of element-wise steps, whose loop fills the tables of a grouping."""
+"""Operators that group into tables: a fused chain of element-wise steps, whose loop fills the tables of a grouping.
+
+The planner fuses a grouping with the only chain before it (`planner.cut`). Where a grouping reads several chains, such
+as those of the collections of a CoGroupByKey, each remains an operator; the loops of those that it alone reads fill its
+tables, too (`fused_inputs`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.elementwise.chain import Chain
@@ -12,6 +17,7 @@ from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
 from tidegate.runners.engine.operator import NEVER, Emitted, KeyedOperator, Operator, Wakeups
 from tidegate.runners.engine.state.copy_on_write import CopyOnWrite
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, TouchedKeys, first_of
+from tidegate.runners.plan import Edge, Plan
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.time import MAX_MICROS
@@ -34,7 +40,7 @@ class TableOperator(Operator):
     ) -> None:
         self.grouping = grouping
         self.context = grouping.context
-        self._links = links
+        self.links = links
         self._chain = Chain(links, grouping.context, grouping.main, grouping=grouping, sides=sides)
 
     def open(self) -> None:
@@ -46,7 +52,7 @@ class TableOperator(Operator):
 
     def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
         window = only_window(keyed.windows)
-        if self._links or window is None or not self.grouping.lists:
+        if self.links or window is None or not self.grouping.lists:
             return super().process_keyed(keyed, collection)
         self.grouping.add_keyed_batch(window, keyed)
         return iter(())
@@ -71,6 +77,28 @@ class TableOperator(Operator):
 
     def close(self) -> None:
         close_all([self._chain.close, self.grouping.close])
+
+
+def fused_inputs(
+    operator: Operator, edges: Iterable[Edge], operators: Mapping[int, Operator], plan: Plan, outlets: Collection[str]
+) -> dict[int, Operator]:
+    """By step, the chains that take the place of those which an operator alone reads, if it groups bounded input.
+
+    `edges` lead to it from the `operators` of its graph, and `outlets` are the collections that leave the graph. A
+    chain before a count stays apart, since that counts whole blocks.
+    """
+    if not isinstance(operator, TableOperator) or operator.links:
+        return {}
+    node = operator.grouping.node
+    if isinstance(node, CombinePerKey) and node.key == "element":
+        return {}
+    fused: dict[int, Operator] = {}
+    for edge in edges:
+        chain = operators.get(edge.source)
+        leaves = edge.collection in outlets or edge.collection in plan.results
+        if isinstance(chain, Chain) and chain.may_fold and not leaves and list(plan.outputs(edge.source)) == [edge]:
+            fused[edge.source] = chain.into(operator.grouping)
+    return fused
 
 
 class WindowTableOperator(KeyedOperator):

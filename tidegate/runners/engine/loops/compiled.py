@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -22,17 +23,21 @@ class LoopPosition:
 
     link: int
     local: str
-    """The name of the local that holds the link's input, or of those that hold the items of a pair."""
+    """The name of the local that holds the link's input, or of those that hold the items of a pair: `k, (n, x)`."""
     frame: dict[str, Any]
     raised_here: bool
     """True if the engine's part of the line raised, and not a function of the author's."""
 
     @property
     def element(self) -> Any:
-        local = self.local or f"v{self.link}"
-        if "," in local:  # a pair that was never made
-            return tuple(self.frame.get(name) for name in local.split(", "))
-        return self.frame.get(local)
+        return self._value_of(ast.parse(self.local or f"v{self.link}", mode="eval").body)
+
+    def _value_of(self, names: ast.expr) -> Any:
+        match names:
+            case ast.Tuple(elts=parts):  # a pair that was never made
+                return tuple(map(self._value_of, parts))
+            case _:
+                return self.frame.get(ast.unparse(names))
 
 
 class CompiledLoops:
