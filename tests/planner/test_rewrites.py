@@ -67,7 +67,7 @@ def test_a_rank_keeps_no_more_elements_than_a_filter_lets_through(query: str) ->
 
 
 def test_a_rank_reads_the_state_of_earlier_versions() -> None:
-    rows = tg.Pipeline() | tg.Create(BIDS) | tg.Sql(f"SELECT item FROM ({NUMBERED}) WHERE n <= 2")
+    rows = tg.Pipeline() | tg.Create(BIDS) | tg.TopN(2, by=tg.col("price").desc(), per="item")
     lowered = lower(rewritten(rows.pipeline.sealed(values=True), frozenset()))
     (fn,) = [pickle.loads(node.fn.code.data) for node in lowered.nodes if isinstance(node, CombinePerKey)]
     saved = [((1, 5), "a", 1, Bid("a", 5, 1)), ((1, 3), "a", 0, Bid("a", 3, 0))]

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, overload
 MIN_MICROS: Final = -(2**63)
 MAX_MICROS: Final = 2**63 - 1
 SECOND: Final = 1_000_000
-_EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
+EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
 _MICROSECOND: Final = _dt.timedelta(microseconds=1)
 
 
@@ -84,7 +84,7 @@ class Timestamp(_Micros):
 
     def to_utc_datetime(self) -> _dt.datetime:
         """An aware datetime; OverflowError outside years 1 to 9999."""
-        return _EPOCH + _dt.timedelta(microseconds=self.micros)
+        return EPOCH + _dt.timedelta(microseconds=self.micros)
 
     def __add__(self, other: DurationLike) -> Timestamp:
         return Timestamp(micros=self.micros + duration_micros(other))
@@ -183,7 +183,7 @@ def timestamp_micros(value: TimestampLike) -> int:
         case _dt.datetime():
             if value.tzinfo is None:
                 raise ValueError(f"{value!r} has no time zone: give it one, e.g. .replace(tzinfo=timezone.utc)")
-            return (value - _EPOCH) // _MICROSECOND
+            return (value - EPOCH) // _MICROSECOND
     hint = ": datetime.fromisoformat(text) reads one from text" if isinstance(value, str) else ""
     raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}{hint}")
 
@@ -218,7 +218,7 @@ def format_micros(micros: int) -> str:
     if micros >= MAX_MICROS - 1:
         return "+inf"
     try:
-        return (_EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+        return (EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
     except OverflowError:
         return f"{micros}µs"
 
@@ -247,7 +247,7 @@ def _in_json(cls: type[_Micros], write: Callable[[int], str | int], read: Callab
 
 def _instant_text(micros: int) -> str | int:
     try:
-        return (_EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+        return (EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
     except OverflowError:
         return micros
 
@@ -259,7 +259,7 @@ def _instant_of_text(value: object) -> int:
         case int():
             return value
         case str() if value.endswith("Z"):
-            return (_dt.datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND
+            return (_dt.datetime.fromisoformat(value) - EPOCH) // _MICROSECOND
     raise ValueError(f"an instant is written '2025-01-31T12:00:00Z', or as microseconds, not {value!r}")
 
 

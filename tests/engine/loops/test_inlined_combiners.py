@@ -80,6 +80,22 @@ class InPlace(Tried):
         return accumulator
 
 
+class BeginsAnew(InPlace):
+    """Returns another accumulator for some elements."""
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        if element % 3 == 0:
+            return [100, element]
+        accumulator[0] += 1
+        return accumulator
+
+
+class FailsInPlace(InPlace):
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        accumulator[0] += 1 // (element - 5)
+        return accumulator
+
+
 class AssignsParameters(Tried):
     def add_input(self, accumulator: Any, element: Any) -> Any:
         element = element + 1
@@ -207,6 +223,8 @@ INLINED_COMBINERS: dict[str, Callable[[], Any]] = {
     "state of its own": lambda: Counting(2),
     "unpacking": CountAndSum,
     "in place": InPlace,
+    "begins anew": BeginsAnew,
+    "a failure in place": FailsInPlace,
     "assigned parameters": AssignsParameters,
     "branches": Branches,
     "nothing at the end": ReturnsNothingAtTheEnd,

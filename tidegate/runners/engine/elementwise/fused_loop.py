@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from tidegate.sdk.data.block import Block, DerivedFrom, Each, WindowsColumn, tak
 from tidegate.sdk.data.values import SPECIAL, TaggedOutput, WindowedValue
 from tidegate.sdk.errors import RunError, TidegateError, shorten
 from tidegate.sdk.portable.model import ParDo
-from tidegate.sdk.time import MIN_MICROS, Timestamp
+from tidegate.sdk.time import EPOCH, MIN_MICROS, Timestamp
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.windowing.assigners import is_global_assigner
 
@@ -217,11 +218,14 @@ class FusedLoop:
 
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
+            "EPOCH": EPOCH,
             "NOT_SEVERAL": NOT_SEVERAL,
             "SIZED": SIZED,
+            "UTC": UTC,
             "block_size": self.context.block_size,
             "calls": self.counters.calls,
             "counts": self.counters.counts,
+            "datetime": datetime,
             "extra": self.counters.extra,
             "refuse_results": refuse_results,
             "pack": self._pack,

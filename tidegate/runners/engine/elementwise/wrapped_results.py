@@ -22,17 +22,22 @@ def sets_time(w: LoopBuilder, k: int, link: Link) -> bool:
 def stamped(
     w: LoopBuilder, at: At, link: Link, body: InlinedBody, names: dict[str, str], result: str
 ) -> Iterator[Statement]:
-    """Assign the value and the timestamp of a TimestampedValue. Its fast paths for plain numbers are in the loop."""
+    """Assign the value and the timestamp of a TimestampedValue. Its fast paths, for plain numbers and for datetimes of
+    UTC, are in the loop."""
     k, _ = at
     made = body.stamped
     assert made is not None
     yield Assign(result, w.bodies.expression(at, body, names, "_value", made.value), at)
     yield Assign(f"t{k}", w.bodies.expression(at, body, names, "_time", made.timestamp), at)
-    whole = Test(
-        f"t{k}.__class__ is int and -9e12 < t{k} < 1e11",
-        (Assign(f"t{k}", f"t{k} * 1_000_000"),),
+    instant = Test(
+        f"t{k}.__class__ is datetime and t{k}.tzinfo is UTC",
+        (
+            Assign(f"t{k}", f"t{k} - EPOCH"),
+            Assign(f"t{k}", f"(t{k}.days * 86_400 + t{k}.seconds) * 1_000_000 + t{k}.microseconds"),
+        ),
         (Assign(f"t{k}", f"micros{k}(t{k})", at),),
     )
+    whole = Test(f"t{k}.__class__ is int and -9e12 < t{k} < 1e11", (Assign(f"t{k}", f"t{k} * 1_000_000"),), (instant,))
     seconds = (Assign(f"t{k}", f"(t{k} * 1e6).__round__()"),)
     yield Test(f"t{k}.__class__ is float and -9e12 < t{k} < 1e11", seconds, (whole,))
     if not body.yields:

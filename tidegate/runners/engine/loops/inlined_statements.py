@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
@@ -71,17 +72,27 @@ def result_of(bodies: Bodies, at: At, body: InlinedBody, names: dict[str, str], 
 def adding(bodies: Bodies, at: At, body: InlinedBody, *, pairwise: bool) -> Iterator[Statement]:
     """Add the input `x` to an accumulator. `pairwise`: the first input is the accumulator."""
     accumulator = f"a{at[0]}"
-    added = tuple(_added(bodies, at, body, accumulator))
+    stays = not pairwise and _returns_accumulator(body)
+    added = tuple(_added(bodies, at, body, accumulator, stays=stays))
     new = f"{accumulator} is None and k not in table"
     yield Assign(accumulator, "get(k)")
     if pairwise:
         yield Test(new, (Assign("table[k]", "x"),), added)
     else:
-        yield Test(new, (Assign(accumulator, "create()"),))
+        yield Test(new, (Assign(f"{accumulator} = table[k]" if stays else accumulator, "create()"),))
         yield from added
 
 
-def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str) -> Iterator[Statement]:
+def _returns_accumulator(body: InlinedBody) -> bool:
+    """Whether a body always returns the accumulator that it was given, which is in the table then."""
+    accumulator = next(iter(body.arguments))
+    match body.expression:
+        case ast.Name(id=name):
+            return name == accumulator and name not in body.local
+    return False
+
+
+def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str, *, stays: bool) -> Iterator[Statement]:
     k, _ = at
     nodes = [*body.first, *([body.expression] if body.expression is not None else [])]
     value, names = "x", body_names(k, body)
@@ -97,9 +108,10 @@ def _added(bodies: Bodies, at: At, body: InlinedBody, accumulator: str) -> Itera
     result = f"r{k}"
     if body.first:
         yield bodies.statements(at, body, names, result)
-    if body.expression is not None:
+    if body.expression is not None and not stays:
         result = bodies.expression(at, body, names, "", body.expression)
-    yield Assign("table[k]", result, at)
+    if not stays:
+        yield Assign("table[k]", result, at)
     yield from forgetting(k, body)
 
 

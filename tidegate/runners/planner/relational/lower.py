@@ -34,15 +34,23 @@ from tidegate.sdk.portable.model import (
 )
 from tidegate.sdk.relational.binding import split_aggregates
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, mapped, text, walk
-from tidegate.sdk.relational.python.aggregates import AggregateFn
+from tidegate.sdk.relational.python.aggregates import AggregateFn, of_plain_values
 from tidegate.sdk.relational.python.row_function import RowCode, reads_window
 from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Order, Rank, SortLimit
 from tidegate.sdk.relational.signatures import is_comparable
 from tidegate.sdk.relational.steps.groups import AggregateElements, group_row
 from tidegate.sdk.relational.steps.interval_joins import LEFTS, PAST, RIGHTS, IntervalJoinFn
 from tidegate.sdk.relational.steps.joins import JoinCode, joined_group, product
-from tidegate.sdk.relational.steps.ranks import FirstFn, Ordered, first_elements, numbered_rows
-from tidegate.sdk.relational.steps.rows import FromParts, computed, keyed, predicate, second
+from tidegate.sdk.relational.steps.ranks import (
+    FirstEntriesFn,
+    FirstFn,
+    NumberedRows,
+    Ordered,
+    entry_function,
+    first_elements,
+    numbered_rows,
+)
+from tidegate.sdk.relational.steps.rows import FromParts, computed, key_function, keyed, predicate, second
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy, is_global, together
 
@@ -118,23 +126,38 @@ class _Lowered:
         bare = len(trees) == 1
         arguments = RowCode(trees, access, single=bare, checked=checked)
         shown = ", ".join(map(text, calls))
-        name = f"AggregateFn({', '.join(map(_with_types, calls))})"
         late = node.late_tag
-        if late is None:
+        builtin = of_plain_values(calls[0]) if len(calls) == 1 and keys and late is None else None
+        name = f"{'AggregateFn' if builtin is None else type(builtin).__name__}({', '.join(map(_with_types, calls))})"
+        counts = builtin is not None and not calls[0].arguments
+        if counts:
+            used = self._par_do("Key", used, _made("key", key_function, keys, access, checked), "map", keys)
+            combiner = _sealed(name, builtin)
+        elif late is None:
             fn = (
                 _made("key and values", keyed, keys, access, trees, None, checked, bare)
                 if keys
                 else _made(shown, computed, arguments)
             )
             used = self._par_do("Key", used, fn, "map", [*keys, *arguments.trees])
-            combiner = _sealed(name, AggregateFn(calls, bare))
+            combiner = _sealed(name, AggregateFn(calls, bare) if builtin is None else builtin)
         else:
             if keys:
                 used = self._par_do("Key", used, _made("key", keyed, keys, access, None, None, checked), "map", keys)
             combiner = _sealed(name, AggregateElements(calls, arguments))
-        grouped = self._combine("Combine", used, combiner, keys=_listed(keys), late=late, default=not keys)
+        grouped = self._combine(
+            "Combine", used, combiner, keys=_listed(keys), late=late, default=not keys, counts=counts
+        )
         names = tuple(each.name for each in aggregate.columns)
-        fn = _made(", ".join((*key_names, *names)), group_row, keys, key_names, outputs, names)
+        fn = _made(
+            ", ".join((*key_names, *names)),
+            group_row,
+            keys,
+            key_names,
+            outputs,
+            names,
+            None if builtin is None else calls[0],
+        )
         self._par_do(None, grouped, fn, "map", outputs)
         if late is not None and keys:
             base = {**self._base(None, (f"{grouped}:{late}",)), "label": f"{node.label}/Late", "composite": node.label}
@@ -147,17 +170,29 @@ class _Lowered:
         (used,), (access,) = self.node.inputs, self.node.reads
         schema = self.pipeline.collection(used).schema
         assert schema is not None
+        if number is not None:
+            ties = _ties((*order, *map(Order, per)), schema)
+            self._numbered((*order, *ties), per, limit, number, schema)
+            return
+        whole = (*order, *_ties(order, schema))
         if per:
             used = self._par_do("Key", used, _made("key", keyed, per, access), "map", per)
-        first = FirstFn(Ordered((*order, *_ties(order, schema)), access, limit))
-        name = f"FirstFn({_by(first.ordered.order)}; limit {limit})"
+        first = _sealed(f"FirstFn({_by(whole)}; limit {limit})", FirstFn(Ordered(whole, access, limit)))
+        found = self._combine("First", used, first, keys=_listed(per))
+        self._par_do(None, found, _made("elements", first_elements, bool(per), offset), "flat_map")
+
+    def _numbered(
+        self, order: tuple[Order, ...], per: tuple[Tree, ...], limit: int | None, number: str, schema: Schema
+    ) -> None:
+        (used,), (access,) = self.node.inputs, self.node.reads
+        rows = NumberedRows(per, order, tuple(Column(each.name, each.type, each.nullable) for each in schema.fields))
+        trees = (*per, *(each.tree for each in order), *rows.others)
+        used = self._par_do("Entry", used, _made("entry", entry_function, rows, access), "map", trees)
+        name = f"FirstEntriesFn({_by(order)}; limit {limit}; {_listed(rows.others) or 'no other columns'})"
+        first = FirstEntriesFn(tuple(each.descending for each in order), rows.width, limit)
         found = self._combine("First", used, _sealed(name, first), keys=_listed(per))
-        if number is None:
-            rows = _made("elements", first_elements, bool(per), offset)
-        else:
-            columns = tuple(Column(each.name, each.type, each.nullable) for each in schema.fields)
-            rows = _made("numbered rows", numbered_rows, bool(per), columns, access, number)
-        self._par_do(None, found, rows, "flat_map")
+        made = _made("numbered rows", numbered_rows, rows, number)
+        self._par_do(None, found, made, "flat_map")
 
     def _window_join(self, join: Join) -> None:
         inputs = [self.pipeline.collection(used) for used in self.node.inputs]
@@ -283,9 +318,11 @@ class _Lowered:
         late: str | None = None,
         default: bool = False,
         in_parts: bool = True,
+        counts: bool = False,
     ) -> str:
+        """Combine pairs, or with `counts` count equal keys."""
         source = self.pipeline.collection(self.node.inputs[0])
-        key: KeyOf = "first" if keys else "none"
+        key: KeyOf = "element" if counts else "first" if keys else "none"
         node = CombinePerKey(
             **self._base(name, (used,)),
             fn=fn,
@@ -375,7 +412,8 @@ def _by(order: Iterable[Order]) -> str:
 def _ties(order: Iterable[Order], schema: Schema) -> Iterable[Order]:
     """The order by all columns that the given one leaves open.
 
-    Elements of a group have the same keys, which stay in the order nonetheless: saved state has values for them.
+    Elements of a group have the same keys, which stay in the order of whole elements nonetheless: saved state has
+    values for them.
     """
     given = {each.tree.name for each in order if isinstance(each.tree, Column)}
     for each in schema.fields:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from tidegate.sdk.authoring.combine import CombineFn, CountFn, MaxFn, MinFn, SumFn
 from tidegate.sdk.data.columns import DecimalType
 from tidegate.sdk.relational.decimal_types import result_type
 from tidegate.sdk.relational.expressions import Call
@@ -152,6 +153,28 @@ class AggregateFn(GeneratedCombineFn):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return AggregateFn, (self.calls, self.bare)
+
+
+def of_plain_values(call: Call) -> CombineFn[Any, Any, Any] | None:
+    """The built-in combiner that computes an aggregate of values none of which is NULL, and of at least one of them;
+    None if there is none. A sum may then be one that bigint can't represent."""
+    if not call.arguments:
+        return CountFn()
+    (argument,) = call.arguments
+    if argument.nullable:
+        return None
+    match call.operation, argument.type.kind:
+        case "count", _:
+            return CountFn()
+        case "sum", "bigint" | "double":
+            return SumFn()
+        case "min" | "max", "double":
+            return None  # NaN is greater than all other values
+        case "min", _:
+            return MinFn()
+        case "max", _:
+            return MaxFn()
+    return None
 
 
 def _folds(calls: Sequence[Call], bare: bool) -> tuple[list[_Fold], list[str]]:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.sdk.authoring.combine import CombineFn
-from tidegate.sdk.data.columns import DOUBLE
+from tidegate.sdk.data.columns import BIGINT, DOUBLE
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Call, Column, Tree
-from tidegate.sdk.relational.python.aggregates import AggregateFn
+from tidegate.sdk.relational.python.aggregates import AggregateFn, checked_sum
 from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import RowCode, reads_window, row_function
@@ -17,11 +17,15 @@ from tidegate.sdk.relational.steps.rows import NAN
 
 
 def group_row(
-    keys: tuple[Tree, ...], key_names: tuple[str, ...], outputs: tuple[Tree, ...], names: tuple[str, ...]
+    keys: tuple[Tree, ...],
+    key_names: tuple[str, ...],
+    outputs: tuple[Tree, ...],
+    names: tuple[str, ...],
+    only: Call | None = None,
 ) -> Callable[..., Any]:
     """A function from a key and the results of aggregates to a Row: the keys, then the columns over both.
 
-    Without keys, the results come alone.
+    Without keys, the results come alone. `only`: the only aggregate, if its result is no tuple.
     """
     single = len(keys) == 1
     sources = {}
@@ -31,12 +35,16 @@ def group_row(
     grouped = [Column(name, tree.type, tree.nullable) for name, tree in zip(key_names, keys, strict=True)]
 
     def read(column: Column) -> str:
-        return sources[column.name] if column.name in sources else f"results[{int(column.name[1:])}]"
+        if column.name in sources:
+            return sources[column.name]
+        return "results" if only is not None else f"results[{int(column.name[1:])}]"
 
     made = printed((*grouped, *outputs), read, checked=False)
     unpacked = "key, results = group" if keys else "results = group"
+    if only is not None and only.operation == "sum" and only.type == BIGINT:
+        unpacked += "; checked_sum(results)"
     lines = [unpacked, *made.reads, f"return make(({', '.join(made.results)},))"]
-    environment = {"make": row_maker((*key_names, *names)), "nan": float("nan")}
+    environment = {"make": row_maker((*key_names, *names)), "nan": float("nan"), "checked_sum": checked_sum}
     parameters = "group, window" if any(map(reads_window, outputs)) else "group"
     return compiled("group_row", parameters, lines, environment | dict(made.names))
 

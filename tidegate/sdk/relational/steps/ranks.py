@@ -1,22 +1,28 @@
-"""Ordered elements: the combiner that keeps the first ones in an order, and the rows made of them."""
+"""Ordered elements: the combiners that keep the first ones in an order, and the rows made of them.
+
+Elements that are emitted as they are stay whole behind the values by which they are sorted (`FirstFn`). Of those that
+become numbered rows only the values are kept that are sorted by or are columns of the rows (`FirstEntriesFn`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
-from tidegate.sdk.relational.expressions import Column
+from tidegate.sdk.relational.expressions import Column, Tree
 from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import reader
 from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
+from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of
 
+_element: Final = itemgetter(-1)
 _SLACK: Final = 64
 """How many elements beyond twice the limit are kept before they are sorted."""
 
@@ -38,6 +44,7 @@ class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
 
     def __init__(self, ordered: Ordered) -> None:
         self.ordered = ordered
+        self._sorts = tuple(_sorts([each.descending for each in ordered.order]))
         self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
 
     def create_accumulator(self) -> list[tuple[Any, ...]]:
@@ -53,28 +60,92 @@ class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
         return accumulator
 
     def extract_output(self, accumulator: list[tuple[Any, ...]]) -> list[Any]:
-        found = list(accumulator)
+        found = accumulator[:]
         self._prune(found)
-        return [entry[-1] for entry in found]
+        return list(map(_element, found))
 
     def _prune(self, entries: list[tuple[Any, ...]]) -> None:
-        """Sort by one column after another, the last one first: a sort leaves equal entries in their order."""
-        for k in range(len(self.ordered.order) - 1, -1, -1):
-            entries.sort(key=itemgetter(k), reverse=self.ordered.order[k].descending)
-        if self.ordered.limit is not None:
-            del entries[self.ordered.limit :]
+        _sort(entries, self._sorts, self.ordered.limit)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstFn, (self.ordered,)
+
+
+class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
+    """Combines the entries of `entry_function` to a list of the first `limit` ones (None: all).
+
+    `descending` says for each value by which entries are sorted whether the greatest comes first; an entry has so many
+    of these before its other values, of `width` in all. An entry of one value is the value.
+    """
+
+    in_parts = True
+    has_identity = True
+
+    def __init__(self, descending: tuple[bool, ...], width: int, limit: int | None) -> None:
+        self.parts = descending, width, limit
+        self.limit = limit
+        self._sorts: tuple[Sort, ...] = tuple(_sorts(descending))
+        if len(self._sorts) == 1 and len(descending) == width:
+            self._sorts = ((None, descending[0]),)
+        lines = ["entries.append(entry)", *_pruning(limit), "return entries"]
+        self.add_input = compiled("add", "entries, entry", lines, {"prune": self._prune})  # type: ignore[method-assign]
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        merged = [entry for accumulator in accumulators for entry in accumulator]
+        self._prune(merged)
+        return merged
+
+    def compact(self, accumulator: list[Any]) -> list[Any]:
+        self._prune(accumulator)
+        return accumulator
+
+    def extract_output(self, accumulator: list[Any]) -> list[Any]:
+        found = accumulator[:]
+        self._prune(found)
+        return found
+
+    def _prune(self, entries: list[Any]) -> None:
+        _sort(entries, self._sorts, self.limit)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstEntriesFn, self.parts
+
+
+Sort: TypeAlias = tuple[Callable[[Any], Any] | None, bool]
+"""By what entries are sorted (None: themselves), and whether descending."""
+
+
+def _sorts(descending: Sequence[bool]) -> Iterator[Sort]:
+    """The sorts that put entries in an order by so many values. They are sorted by the last value first, since a sort
+    leaves equal entries in their order, and by neighbours of one direction at once."""
+    past = len(descending)
+    for k in range(past - 1, -1, -1):
+        if k == 0 or descending[k - 1] != descending[k]:
+            yield itemgetter(*range(k, past)), descending[k]
+            past = k
+
+
+def _sort(entries: list[Any], sorts: Iterable[Sort], limit: int | None) -> None:
+    """Sort entries, and drop those after the first `limit`."""
+    for values, descending in sorts:
+        entries.sort(key=values, reverse=descending)
+    if limit is not None and len(entries) > limit:
+        del entries[limit:]
+
+
+def _pruning(limit: int | None) -> list[str]:
+    """The lines that drop entries when there are many more than `limit`."""
+    return [] if limit is None else [f"if len(entries) > {2 * limit + _SLACK}: prune(entries)"]
 
 
 def _adding(ordered: Ordered, prune: Callable[[list[Any]], None]) -> Callable[[list[Any], Any], list[Any]]:
     """A generated function that adds an element, behind the values by which it is sorted, to an accumulator."""
     made = printed(tuple(each.tree for each in ordered.order), reader(ordered.access))
     parts = [_sorted_by(each, result) for each, result in zip(ordered.order, made.results, strict=True)]
-    lines = [*made.reads, f"entries.append(({', '.join(parts)}, element))"]
-    if ordered.limit is not None:
-        lines.append(f"if len(entries) > {2 * ordered.limit + _SLACK}: prune(entries)")
+    lines = [*made.reads, f"entries.append(({', '.join(parts)}, element))", *_pruning(ordered.limit)]
     names = {"field_of": field_of, "prune": prune}
     return compiled("add", "entries, element", [*lines, "return entries"], names | dict(made.names))
 
@@ -94,17 +165,62 @@ def first_elements(paired: bool, offset: int) -> Callable[[Any], Sequence[Any]]:
     return lambda elements: elements[offset:]
 
 
-def numbered_rows(
-    paired: bool, columns: tuple[Column, ...], access: Access, number: str
-) -> Callable[[Any], Sequence[Any]]:
-    """A function from the result of a `FirstFn` to rows of the elements' columns and their numbers, from 1."""
-    made = printed(columns, reader(access))
+@dataclass(frozen=True, slots=True)
+class NumberedRows:
+    """Which values are kept of the elements that become rows with the columns `columns` and a number.
+
+    The elements of each value of `per` are in the order `order`, in which `columns` are read as they are declared.
+    """
+
+    per: tuple[Tree, ...]
+    order: tuple[Order, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def others(self) -> tuple[Column, ...]:
+        """The columns that can be had neither from the key nor from the values by which entries are sorted."""
+        return tuple(column for column in self.columns if not self._is_of_key(column) and column not in self._plain)
+
+    @property
+    def width(self) -> int:
+        """How many values an entry has."""
+        return len(self.order) + len(self.others)
+
+    def sources(self) -> Iterator[str]:
+        """The Python of each column, given a key `key` and an entry `entry`."""
+        values = [*self._plain, *self.others]
+        for column in self.columns:
+            if self._is_of_key(column):
+                yield "key" if len(self.per) == 1 else f"key[{self.per.index(column)}]"
+            else:
+                yield "entry" if self.width == 1 else f"entry[{values.index(column)}]"
+
+    @property
+    def _plain(self) -> tuple[Tree | None, ...]:
+        """By what entries are sorted, where that is the value itself; else None."""
+        return tuple(None if _sorted_by(each, "") else each.tree for each in self.order)
+
+    def _is_of_key(self, column: Column) -> bool:
+        return column in self.per and column.type != DOUBLE  # a key has other values for some doubles
+
+
+def entry_function(rows: NumberedRows, access: Access, checked: bool = True) -> Callable[[Any], Any]:
+    """A function from an element to its entry, as the second part of a pair if there are keys."""
+    order = rows.order
+    made = printed((*rows.per, *(each.tree for each in order), *rows.others), reader(access), checked=checked)
+    values = made.results[len(rows.per) :]
+    parts = [*map(_sorted_by, order, values), *values[len(order) :]]
+    entry = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
+    result = f"{key_of(rows.per, made.results)}, {entry}" if rows.per else entry
+    return compiled("entry", "element", [*made.reads, f"return {result}"], KEY_NAMES | dict(made.names))
+
+
+def numbered_rows(rows: NumberedRows, number: str) -> Callable[[Any], Sequence[Any]]:
+    """A function from the result of a `FirstEntriesFn`, with its key if there are keys, to rows with numbers from 1."""
+    values = ", ".join(rows.sources())
     lines = [
-        "rows = []",
-        f"for number, element in enumerate({'found[1]' if paired else 'found'}, 1):",
-        *(f"    {line}" for line in made.reads),
-        f"    rows.append(make(({''.join(f'{result}, ' for result in made.results)}number)))",
-        "return rows",
+        "key, found = group" if rows.per else "found = group",
+        f"return [make(({values}, number)) for number, entry in enumerate(found, 1)]",
     ]
-    names = {"field_of": field_of, "make": row_maker((*(column.name for column in columns), number))}
-    return compiled("numbered_rows", "found", lines, names | dict(made.names))
+    names = {"make": row_maker((*(column.name for column in rows.columns), number))}
+    return compiled("numbered_rows", "group", lines, names)

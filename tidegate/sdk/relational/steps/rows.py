@@ -39,17 +39,18 @@ NAN: Final = "NaN"
 """What a key has instead of NaN, which is no key since it doesn't equal itself."""
 
 
-def key_function(trees: tuple[Tree, ...], access: Access) -> Callable[[Any], Any]:
-    """A function from an element to its key: the value of a single expression, else a tuple. Older pickles call it.
+def key_function(trees: tuple[Tree, ...], access: Access, checked: bool = True) -> Callable[..., Any]:
+    """A function from an element, and from its window if an expression reads that, to its key: the value of a single
+    expression, else a tuple. `checked`: as in RowCode.
 
     Equal values of SQL are equal keys: NaN is one key, and so are the two zeros.
     """
-    made = printed(trees, reader(access))
-    lines = [*made.reads, f"return {_key(trees, made.results)}"]
-    return compiled("key", "element", lines, _NAMES | dict(made.names))
+    made = printed(trees, reader(access), checked=checked)
+    lines = [*made.reads, f"return {key_of(trees, made.results)}"]
+    return compiled("key", _parameters(trees), lines, KEY_NAMES | dict(made.names))
 
 
-def _key(trees: Sequence[Tree], results: Sequence[str]) -> str:
+def key_of(trees: Sequence[Tree], results: Sequence[str]) -> str:
     """The expression of the key of these expressions, whose values are `results`."""
     parts = [f"as_key({result})" if tree.type == DOUBLE else result for tree, result in zip(trees, results)]
     return parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
@@ -59,7 +60,8 @@ def _as_key(value: float | None) -> Any:
     return value if value is None else NAN if value != value else value + 0.0
 
 
-_NAMES: Final[dict[str, Any]] = {"as_key": _as_key, "field_of": field_of}
+KEY_NAMES: Final[dict[str, Any]] = {"as_key": _as_key, "field_of": field_of}
+"""The functions that keys, and the columns that they read, refer to."""
 
 
 def keyed(
@@ -82,9 +84,12 @@ def keyed(
     if bare:
         (computed,) = made.results[len(key) :]
     value = "element" if values is None else computed if side is None else f"({side}, {computed})"
-    lines = [*made.reads, f"return {_key(key, made.results)}, {value}"]
-    parameters = "element, window" if any(map(reads_window, trees)) else "element"
-    return compiled("keyed", parameters, lines, _NAMES | dict(made.names))
+    lines = [*made.reads, f"return {key_of(key, made.results)}, {value}"]
+    return compiled("keyed", _parameters(trees), lines, KEY_NAMES | dict(made.names))
+
+
+def _parameters(trees: Sequence[Tree]) -> str:
+    return "element, window" if any(map(reads_window, trees)) else "element"
 
 
 def second(pair: tuple[Any, Any]) -> Any:
