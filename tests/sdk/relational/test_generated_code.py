@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import linecache
 import math
+import warnings
 from collections import deque
 from collections.abc import Iterable
 from decimal import Decimal
@@ -35,6 +36,16 @@ def test_dividing_by_a_literal_is_dividing_by_a_column_of_that_value(operation: 
     both = {"remainder": (n % 3, n % d), "div": (tg.fn.div(n, 3), tg.fn.div(n, d))}[operation]
     found = (rows | tg.Select(literal=both[0], column=both[1])).collect()
     assert [row.literal for row in found] == [row.column for row in found]
+
+
+@pytest.mark.parametrize("given", ["1.5", "-1.5", "'a' || 'b'", "1 + 2", "NULL", "CAST(NULL AS BIGINT)", "n"])
+def test_python_has_nothing_to_warn_of_in_a_test_for_null(given: str) -> None:
+    rows = tg.Pipeline() | tg.Create([Cells("a", None, None, 1)])
+    query = f"SELECT {given} IS NULL AS yes, {given} IS NOT NULL AS no FROM pcoll"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = (rows | tg.Sql(query)).collect()
+    assert (found.yes, found.no) == ("NULL" in given, "NULL" not in given)
 
 
 @pytest.mark.parametrize("nullable", [False, True])

@@ -221,6 +221,8 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
         if isinstance(argument, Column):
             kinds = [kind for kind, names in COLUMNS.items() if argument.name in names]
             argument = _random(draw, kinds[0], depth - 1)
+            if kinds[0] == "decimal":  # results of operations may have more digits than the items of the array
+                argument = Cast(argument, DECIMALS[0])
         return nested_call(name, of, argument)
     if kind < 0.1:
         condition, value, other = (_random(draw, each, depth - 1) for each in ("boolean", type, type))

@@ -112,6 +112,9 @@ class _Printer:
                 return self._junction(arguments, "True", "False")
             case "coalesce":
                 return self._coalesce(arguments)
+            case "is_null" if not isinstance(arguments[0], Column):
+                # Python warns of an operand that is a constant, and of one that it computes when it compiles.
+                return self._filled("(({t} := {0}) is None)", [self.print(arguments[0])])
             case "is_in":
                 return self._is_in(arguments)
             case "like":
