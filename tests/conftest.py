@@ -236,6 +236,7 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings = {
         "spark.driver.memory": "768m",
         "spark.log.level": "OFF",
+        "spark.sql.ui.retainedExecutions": "20",  # plans of random expressions are large
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import pytest
@@ -140,6 +140,8 @@ def test_keys_arguments_and_conditions_read_the_window(runner: str) -> None:
         assert_that(latest, equal_to([(minute(1),), (minute(2),)]), label="check latest")
         first = orders | "first" >> tg.TopN(1, by="at", per=start)
         assert_that(first, equal_to([ORDERS[0], ORDERS[1]]), label="check first")
+        numbered = orders | "numbered" >> tg.TopN(1, by="at", per=start, number="n")
+        assert_that(numbered, equal_to([(*astuple(ORDERS[k]), 1) for k in (0, 1)]), label="check numbered")
         second = start == tg.lit(minute(1))
         conditional = clicks | "where" >> tg.Join.on(orders, "user", where=second, suffix="_2")
         assert_that(conditional, equal_to([PAIRS[1]]), label="check where")

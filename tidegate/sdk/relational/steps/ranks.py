@@ -20,7 +20,7 @@ from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import reader
 from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
-from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of
+from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of, parameters_of
 
 _element: Final = itemgetter(-1)
 _SLACK: Final = 64
@@ -34,41 +34,6 @@ class Ordered:
     order: tuple[Order, ...]
     access: Access
     limit: int | None
-
-
-class FirstFn(CombineFn[Any, list[tuple[Any, ...]], list[Any]]):
-    """Combines elements to a list of the first ones in an order."""
-
-    in_parts = True
-    has_identity = True
-
-    def __init__(self, ordered: Ordered) -> None:
-        self.ordered = ordered
-        self._sorts = tuple(_sorts([each.descending for each in ordered.order]))
-        self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
-
-    def create_accumulator(self) -> list[tuple[Any, ...]]:
-        return []
-
-    def merge_accumulators(self, accumulators: Iterable[list[tuple[Any, ...]]]) -> list[tuple[Any, ...]]:
-        merged = [entry for accumulator in accumulators for entry in accumulator]
-        self._prune(merged)
-        return merged
-
-    def compact(self, accumulator: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        self._prune(accumulator)
-        return accumulator
-
-    def extract_output(self, accumulator: list[tuple[Any, ...]]) -> list[Any]:
-        found = accumulator[:]
-        self._prune(found)
-        return list(map(_element, found))
-
-    def _prune(self, entries: list[tuple[Any, ...]]) -> None:
-        _sort(entries, self._sorts, self.ordered.limit)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FirstFn, (self.ordered,)
 
 
 class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
@@ -112,6 +77,22 @@ class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstEntriesFn, self.parts
+
+
+class FirstFn(FirstEntriesFn):
+    """Combines elements to a list of the first ones in an order; an entry is an element behind the values by which it
+    is sorted."""
+
+    def __init__(self, ordered: Ordered) -> None:
+        super().__init__(tuple(each.descending for each in ordered.order), len(ordered.order) + 1, ordered.limit)
+        self.ordered = ordered
+        self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
+
+    def extract_output(self, accumulator: list[Any]) -> list[Any]:
+        return list(map(_element, super().extract_output(accumulator)))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FirstFn, (self.ordered,)
 
 
 Sort: TypeAlias = tuple[Callable[[Any], Any] | None, bool]
@@ -204,15 +185,17 @@ class NumberedRows:
         return column in self.per and column.type != DOUBLE  # a key has other values for some doubles
 
 
-def entry_function(rows: NumberedRows, access: Access, checked: bool = True) -> Callable[[Any], Any]:
-    """A function from an element to its entry, as the second part of a pair if there are keys."""
+def entry_function(rows: NumberedRows, access: Access, checked: bool = True) -> Callable[..., Any]:
+    """A function from an element, and from its window if an expression reads that, to its entry; with keys, to a pair
+    of its key and the entry."""
     order = rows.order
     made = printed((*rows.per, *(each.tree for each in order), *rows.others), reader(access), checked=checked)
     values = made.results[len(rows.per) :]
     parts = [*map(_sorted_by, order, values), *values[len(order) :]]
     entry = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"
     result = f"{key_of(rows.per, made.results)}, {entry}" if rows.per else entry
-    return compiled("entry", "element", [*made.reads, f"return {result}"], KEY_NAMES | dict(made.names))
+    parameters = parameters_of((*rows.per, *(each.tree for each in order)))
+    return compiled("entry", parameters, [*made.reads, f"return {result}"], KEY_NAMES | dict(made.names))
 
 
 def numbered_rows(rows: NumberedRows, number: str) -> Callable[[Any], Sequence[Any]]:

@@ -47,7 +47,7 @@ def key_function(trees: tuple[Tree, ...], access: Access, checked: bool = True) 
     """
     made = printed(trees, reader(access), checked=checked)
     lines = [*made.reads, f"return {key_of(trees, made.results)}"]
-    return compiled("key", _parameters(trees), lines, KEY_NAMES | dict(made.names))
+    return compiled("key", parameters_of(trees), lines, KEY_NAMES | dict(made.names))
 
 
 def key_of(trees: Sequence[Tree], results: Sequence[str]) -> str:
@@ -85,10 +85,11 @@ def keyed(
         (computed,) = made.results[len(key) :]
     value = "element" if values is None else computed if side is None else f"({side}, {computed})"
     lines = [*made.reads, f"return {key_of(key, made.results)}, {value}"]
-    return compiled("keyed", _parameters(trees), lines, KEY_NAMES | dict(made.names))
+    return compiled("keyed", parameters_of(trees), lines, KEY_NAMES | dict(made.names))
 
 
-def _parameters(trees: Sequence[Tree]) -> str:
+def parameters_of(trees: Sequence[Tree]) -> str:
+    """The parameters of a function that computes expressions of an element."""
     return "element, window" if any(map(reads_window, trees)) else "element"
 
 
