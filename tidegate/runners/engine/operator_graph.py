@@ -109,12 +109,9 @@ class Graph:
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
-        operators = {step.id: build(step, plan, context, make_graph=Graph) for step in steps}
-        if context.wrap is None:
-            _fuse(operators, plan, steps, edges, outlets)
+        operators = _operators(plan, steps, edges, context, outlets)
         for step in steps:
-            operator = operators[step.id]
-            node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operator)
+            node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, operators[step.id])
             if context.wrap is not None:
                 node.operator = context.wrap(step, node.operator)
             for collection in (*node.reads, *node.outputs):
@@ -410,20 +407,22 @@ def _joined(
     return joined.plan, joined.steps, joined.edges, joined.entries
 
 
-def _fuse(
-    operators: dict[int, Operator], plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], outlets: Outlets
-) -> None:
-    """Let the chains that groupings alone read fill the tables of these."""
+def _operators(
+    plan: Plan, steps: Iterable[Step], edges: Iterable[Edge], context: Context, outlets: Outlets
+) -> dict[int, Operator]:
+    """The operator of each step. Chains that a grouping alone reads fill its tables."""
+    operators = {step.id: build(step, plan, context, make_graph=Graph) for step in steps}
     into: dict[int, list[Edge]] = {step.id: [] for step in steps if step.path == "table"}
-    if not into:
-        return
+    if not into or context.wrap is not None:
+        return operators
     from tidegate.runners.engine.grouping.operator import fused_inputs
 
     for edge in edges:
         if edge.target in into:
             into[edge.target].append(edge)
-    for step, inputs in into.items():
-        operators.update(fused_inputs(operators[step], inputs, operators, plan, outlets))
+    for target, inputs in into.items():
+        operators.update(fused_inputs(operators[target], inputs, operators, plan, outlets))
+    return operators
 
 
 def progress_of(graph: Graph) -> GraphProgress:
