@@ -236,7 +236,8 @@ def spark_session(request: pytest.FixtureRequest) -> Iterator[Any]:
     settings = {
         "spark.driver.memory": "768m",
         "spark.log.level": "OFF",
-        "spark.sql.ui.retainedExecutions": "20",  # plans of random expressions are large
+        "spark.sql.parser.manageParserCaches": "true",
+        "spark.sql.parser.parserDfaCacheFlushThreshold": "20000",  # what parsers keep of random queries fills the heap
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
