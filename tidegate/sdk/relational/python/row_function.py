@@ -39,9 +39,13 @@ def row_function(code: RowCode, make: Callable[[tuple[Any, ...]], Any] | None = 
     made = printed(code.trees, reader(code.access), checked=code.checked)
     results = ", ".join(made.results)
     result = results if code.single else f"({results},)" if made.results else "()"
-    parameters = "element, window" if any(map(reads_window, code.trees)) else "element"
     lines = [*made.reads, f"return make({result})" if make else f"return {result}"]
-    return compiled("expressions", parameters, lines, names | dict(made.names))
+    return compiled("expressions", parameters_of(code.trees), lines, names | dict(made.names))
+
+
+def parameters_of(trees: Sequence[Tree]) -> str:
+    """The parameters of a function that computes expressions of an element."""
+    return "element, window" if any(map(reads_window, trees)) else "element"
 
 
 def reads_window(tree: Tree) -> bool:

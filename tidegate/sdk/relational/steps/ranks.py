@@ -17,10 +17,10 @@ from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column, Tree
 from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import reader
+from tidegate.sdk.relational.python.row_function import parameters_of, reader
 from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
-from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of, parameters_of
+from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of
 
 _element: Final = itemgetter(-1)
 _SLACK: Final = 64
@@ -185,11 +185,11 @@ class NumberedRows:
         return column in self.per and column.type != DOUBLE  # a key has other values for some doubles
 
 
-def entry_function(rows: NumberedRows, access: Access, checked: bool = True) -> Callable[..., Any]:
+def entry_function(rows: NumberedRows, access: Access) -> Callable[..., Any]:
     """A function from an element, and from its window if an expression reads that, to its entry; with keys, to a pair
     of its key and the entry."""
     order = rows.order
-    made = printed((*rows.per, *(each.tree for each in order), *rows.others), reader(access), checked=checked)
+    made = printed((*rows.per, *(each.tree for each in order), *rows.others), reader(access))
     values = made.results[len(rows.per) :]
     parts = [*map(_sorted_by, order, values), *values[len(order) :]]
     entry = parts[0] if len(parts) == 1 else f"({', '.join(parts)})"

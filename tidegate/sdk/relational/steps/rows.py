@@ -10,7 +10,7 @@ from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Tree
 from tidegate.sdk.relational.python.generated_functions import compiled
 from tidegate.sdk.relational.python.printing import printed
-from tidegate.sdk.relational.python.row_function import RowCode, reader, reads_window, row_function
+from tidegate.sdk.relational.python.row_function import RowCode, parameters_of, reader, row_function
 from tidegate.sdk.relational.python.values import field_of
 
 
@@ -86,11 +86,6 @@ def keyed(
     value = "element" if values is None else computed if side is None else f"({side}, {computed})"
     lines = [*made.reads, f"return {key_of(key, made.results)}, {value}"]
     return compiled("keyed", parameters_of(trees), lines, KEY_NAMES | dict(made.names))
-
-
-def parameters_of(trees: Sequence[Tree]) -> str:
-    """The parameters of a function that computes expressions of an element."""
-    return "element, window" if any(map(reads_window, trees)) else "element"
 
 
 def second(pair: tuple[Any, Any]) -> Any:
