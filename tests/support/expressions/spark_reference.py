@@ -100,7 +100,7 @@ def _call(call: Call) -> str:
         return f"({arguments[0]} {_INFIX[name]} {arguments[1]})"
     if name in _CAST_TO_INT:
         arguments = [
-            f"CAST(IF({text} IS NULL, NULL, greatest(least({text}, 2147483647), -2147483648)) AS INT)"
+            f"CAST(IF({text} IS NULL, {text}, greatest(least({text}, 2147483647), -2147483648)) AS INT)"
             if str(each.type) == "bigint"
             else text
             for text, each in zip(arguments, call.arguments, strict=True)

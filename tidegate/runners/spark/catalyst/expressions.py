@@ -101,7 +101,9 @@ def _as_int(tree: Tree, text: str, most: int) -> str:
         case Literal(value=int(value)):
             return f"({min(max(value, -most - 1), most)})"
         case _:
-            return f"CAST(IF({text} IS NULL, NULL, greatest(least({text}, {most}L), {-most - 1}L)) AS INT)"
+            # Not a NULL for the first branch: Spark would push a constant operand beside it into the branches, and not
+            # compute the constant, which may fail, for rows without a number.
+            return f"CAST(IF({text} IS NULL, {text}, greatest(least({text}, {most}L), {-most - 1}L)) AS INT)"
 
 
 _MAX_INT: Final = 2**31 - 1

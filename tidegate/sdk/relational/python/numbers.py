@@ -70,10 +70,10 @@ def ceil(x: float) -> int:
 
 
 def _whole(x: float, rounded: Callable[[float], int]) -> int:
-    """Refuses what bigint can't represent. 2.0**63, the double nearest to the greatest bigint, becomes that."""
-    if not -9223372036854775808.0 <= x <= 9223372036854775808.0:
+    """Refuses what bigint can't represent, 2.0**63 too, which a cast to bigint makes the greatest bigint."""
+    if not -9223372036854775808.0 <= x < 9223372036854775808.0:
         raise ExpressionError("ARITHMETIC_OVERFLOW", f"{x} is out of range for bigint, which has 64 bits")
-    return min(rounded(x), GREATEST)
+    return rounded(x)
 
 
 def round_half_up(x: float, digits: int) -> float:
