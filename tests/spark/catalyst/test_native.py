@@ -310,3 +310,41 @@ def test_arrays_maps_and_records_of_files_and_dataframes_are_native(
     for runner, read in (("direct", parquet), ("spark", parquet), ("spark", frame)):
         with pytest.raises(UserCodeError, match=r"INVALID_ARRAY_INDEX\]"):
             answer(runner, "SELECT MAX(tags[1]) AS t FROM t", read)
+
+
+FAILING = tg.lit("a").cast("date")
+
+
+@pytest.mark.parametrize(
+    ("value", "fails"),
+    [
+        (tg.fn.add_months(FAILING, tg.fn.when(tg.col("n") > 9, 1).otherwise(None)), True),
+        (tg.col("user").cast("bigint") + tg.lit(None).cast("bigint"), True),
+        (tg.fn.when(tg.col("n") > 9, FAILING).otherwise(tg.lit("2024-02-29").cast("date")), False),
+        (tg.col("n") + tg.lit(None).cast("bigint"), False),
+    ],
+)
+def test_errors_beside_constants_are_those_of_python(value: tg.Expression, fails: bool) -> None:
+    """Spark makes the sum of anything and NULL NULL, and moves constants into the branches beside them."""
+    for runner in ("direct", "spark"):
+        p = tg.Pipeline(runner)
+        found = p | tg.Create(SALES) | tg.Select("user", value=value) | tg.GroupBy("user", "value").agg(n=tg.fn.count())
+        if not fails:
+            assert len(found.collect()) == 3
+            continue
+        with pytest.raises(UserCodeError, match="CAST_INVALID_INPUT"):
+            found.collect()
+
+
+def test_operands_that_may_fail_beside_constants_of_null_stay_with_workers() -> None:
+    p = tg.Pipeline("spark")
+    sales = p | tg.Create(SALES)
+    for name, value in {
+        "sum": tg.col("user").cast("bigint") + tg.lit(None),
+        "kept": tg.col("n") + tg.lit(None),
+    }.items():
+        counted = sales | name >> tg.Select(value=value) | f"by {name}" >> tg.GroupBy("value").agg(n=tg.fn.count())
+        _ = counted | f"show {name}" >> tg.Map(print)
+    text = explained(p)
+    assert text.count("fails, beside a constant") == 1
+    assert "  sum: Spark might not see that an operand in " in text

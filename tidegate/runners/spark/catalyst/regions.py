@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias
 
 from tidegate.runners.plan import Decision
 from tidegate.runners.planner.rewrite import drop_dead
+from tidegate.runners.spark.catalyst.constants import hides_errors
 from tidegate.runners.spark.catalyst.event_times import time_of
 from tidegate.runners.spark.catalyst.expressions import fits, has_spark_type
 from tidegate.runners.spark.catalyst.queries import HIDDEN
@@ -363,6 +364,8 @@ def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
     for tree in trees_of(relation):
         if not fits(tree):
             return f"{text(tree)} has a type or an operation that Spark might compute in another way"
+        if hides_errors(tree):
+            return f"Spark might not see that an operand in {text(tree)} fails, beside a constant"
     names: Sequence[str] = ()
     match relation:
         case Join(join=kind, where=where, columns=columns):
