@@ -132,6 +132,38 @@ def test_windows_of_the_author_are_kept() -> None:
     assert [(end.second, n) for end, n in rows.collect(run_for=60)] == [(10, 3), (20, 2)]
 
 
+@pytest.mark.parametrize("time", ["at", "window_time"])
+def test_a_table_function_takes_the_place_of_the_author_s_windows(time: str) -> None:
+    pipeline = tg.Pipeline("direct")
+    windowed = pipeline | bids(*EVENTS) | tg.WindowInto(tg.FixedWindows(10))
+    rows = windowed | tg.Sql(
+        f"SELECT window_start, window_end, COUNT(*) AS n FROM TABLE(TUMBLE(TABLE pcoll, DESCRIPTOR({time}), "
+        "INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"
+    )
+    assert [(start.second, end.minute, n) for start, end, n in rows.collect(run_for=60)] == [(0, 1, 5)]
+
+
+def test_a_result_in_windows_is_put_into_others_by_another_query() -> None:
+    pipeline = tg.Pipeline("direct")
+    sums = f"SELECT window_time AS t, SUM(price) AS price FROM {TEN} GROUP BY window_start, window_time"
+    longer = """
+        SELECT window_end, MAX(price) AS most
+        FROM TABLE(TUMBLE(TABLE pcoll, DESCRIPTOR(t), INTERVAL '1' MINUTE)) GROUP BY window_start, window_end"""
+    rows = {"bids": pipeline | bids(*EVENTS)} | tg.Sql(sums) | "longer" >> tg.Sql(longer)
+    assert [(end.minute, most) for end, most in rows.collect(run_for=60)] == [(1, 16)]
+
+
+def test_a_table_whose_own_columns_are_named_as_those_of_windows_is_refused_by_what_to_write() -> None:
+    query = f"""
+        WITH sums AS (
+            SELECT window_start, window_time AS t, SUM(price) AS s FROM {TEN} GROUP BY window_start, window_time)
+        SELECT MAX(s) AS s FROM TABLE(TUMBLE(TABLE sums, DESCRIPTOR(t), INTERVAL '1' MINUTE)) GROUP BY window_start"""
+    with pytest.raises(
+        tg.SqlError, match="window_start is ambiguous: sums has two of that name: call one by another in"
+    ):
+        answer(query, *EVENTS)
+
+
 UPDATING = {
     "SELECT item, COUNT(*) AS n FROM bids GROUP BY item": "an aggregate over an unbounded table",
     "SELECT DISTINCT item FROM bids": "DISTINCT over an unbounded table",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -184,11 +184,11 @@ class Draw:
         )
         self.stamped = False
 
-    def aggregates(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The types and the texts of aggregates, by name."""
+    def aggregates(self, taken: Collection[str] = ()) -> tuple[dict[str, str], dict[str, str]]:
+        """The types and the texts of aggregates, by names that aren't taken."""
         types, texts = {}, {}  # a ratio is no multiple of a quarter: nothing adds it up
         for number in range(self.random.randint(1, 4)):
-            name, kind = f"v{number}", self.random.random()
+            name, kind = f"v{number}_" if f"v{number}" in taken else f"v{number}", self.random.random()
             if kind < 0.2:
                 types[name], texts[name] = "bigint", self.pick("COUNT(*)", f"COUNT({self.scalar()})")
             elif kind < 0.35:
@@ -224,7 +224,7 @@ class Draw:
             "CUMULATE(TABLE t, DESCRIPTOR(at), INTERVAL '5' SECONDS, INTERVAL '20' SECONDS)",
             *(f"SESSION(TABLE t{partition}, DESCRIPTOR(at), INTERVAL '{gap}' SECONDS)" for gap in ("2.25", "4", "0.5")),
         )
-        types, texts = self.aggregates()
+        types, texts = self.aggregates(keys)
         bounds = ["window_start", "window_end", *self.random.sample(["window_time"], self.random.randint(0, 1))]
         shown = [*keys, *bounds, *(f"{text} AS {name}" for name, text in texts.items())]
         where = "" if function.startswith("SESSION") and self.random.random() < 0.5 else self.where()

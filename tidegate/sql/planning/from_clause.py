@@ -153,8 +153,9 @@ def _windowed(relation: Relation, function: TableFunction, node: Any, context: C
         rows = rows | into
     except BuildError as error:
         raise source.error(f"{function.name}: {error}", function.start) from None
-    own = tuple(each for each in relation.columns if not each.virtual and each.role is None)
-    taken = [each.field for each in own]
+    # Hidden columns are the bounds of windows that the rows were in before: those of the function take their place.
+    own = tuple(each for each in relation.columns if not (each.virtual or each.hidden) and each.role is None)
+    taken = [each.field for each in relation.columns]
     columns = (*own, *window_columns(function.table, taken, hidden=False))
     session = function.name == "SESSION"
     return Relation(

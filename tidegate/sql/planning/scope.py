@@ -91,8 +91,12 @@ class Scope:
         exact = [each for each in found if each.name == name]
         found = exact or found
         if len(found) > 1:
-            places = ", ".join(f"{each.table}.{each.name}" for each in found)
-            raise self.source.refusal(f"{name} is ambiguous: write one of {places}", node)
+            places = {f"{each.table}.{each.name}": None for each in found}
+            if len(places) < len(found):
+                advice = f"{found[0].table} has two of that name: call one by another in a query of FROM, … AS …"
+            else:
+                advice = f"write one of {', '.join(places)}"
+            raise self.source.refusal(f"{name} is ambiguous: {advice}", node)
         return found[0] if found else None
 
     def parameter(self, node: Any, name: str) -> Any:
