@@ -232,7 +232,7 @@ class Draw:
             f"SELECT {', '.join(shown)} FROM TABLE({function}){where} GROUP BY {', '.join((*keys, *bounds))}",
             {**{name: self.columns[name] for name in keys}, **dict.fromkeys(bounds, "timestamp"), **types},
         )
-        self.stamped = False
+        self.stamped, self.windowed = False, function.startswith("SESSION")
         if "window_time" in bounds and self.random.random() < 0.5:
             kept = ", ".join(name for name in self.columns if name not in bounds)
             columns = {name: type for name, type in self.columns.items() if name not in bounds} | {"at": "timestamp"}
