@@ -134,6 +134,8 @@ def test_rare_differences_from_spark_do_not_come_back(reference: SparkRows) -> N
         tg.fn.substring(string, a, b),
         tg.fn.split_part(string, s, a),
         numbers[tg.fn.year(date)],
+        tg.fn.lower(tg.fn.upper(s)),
+        tg.fn.upper(tg.fn.lower(tg.fn.upper(s))),
         tg.fn.concat(string, tg.fn.when(a == 1, a).otherwise(b).cast("string")),
     ]
     assert differences(reference, [tree_of(each) for each in expressions], 1) == []

@@ -99,7 +99,8 @@ class Draw:
     """A random pipeline: its steps, and the columns of the rows so far. The same seed gives the same one.
 
     `nested`: the rows have the arrays, maps and structs of the events, too. `stamped`: the timestamps of the rows are
-    of a column. `windowed`: they are in sessions, as the others aren't.
+    of a column. `windowed`: they are in sessions, as the others aren't. `in_windows`: they are in those of a query, in
+    which they may look up the others.
     """
 
     random: random.Random
@@ -109,6 +110,7 @@ class Draw:
     nested: bool = True
     stamped: bool = True
     windowed: bool = False
+    in_windows: bool = False
     steps: list[Step] = field(default_factory=list)
     text: list[str] = field(default_factory=list)
 
@@ -232,7 +234,7 @@ class Draw:
             f"SELECT {', '.join(shown)} FROM TABLE({function}){where} GROUP BY {', '.join((*keys, *bounds))}",
             {**{name: self.columns[name] for name in keys}, **dict.fromkeys(bounds, "timestamp"), **types},
         )
-        self.stamped, self.windowed = False, function.startswith("SESSION")
+        self.stamped, self.windowed, self.in_windows = False, False, True
         if "window_time" in bounds and self.random.random() < 0.5:
             kept = ", ".join(name for name in self.columns if name not in bounds)
             columns = {name: type for name, type in self.columns.items() if name not in bounds} | {"at": "timestamp"}
@@ -257,7 +259,7 @@ class Draw:
 
     def within(self) -> None:
         """A join of rows whose timestamps are near each other."""
-        if not self.stamped or "n_2" in self.columns:
+        if not self.stamped or any(name.endswith("_2") for name in self.columns):
             self.select()
             return
         keys = [name for name in ("k", "n") if name in self.columns]
@@ -283,7 +285,7 @@ class Draw:
             self.select()
             return
         of = {"bigint": "n", "decimal": "f", "string": "k"}[self.columns[key]]
-        kind = self.pick("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN")
+        kind = self.pick("JOIN", "LEFT JOIN", *(() if self.in_windows else ("RIGHT JOIN", "FULL JOIN")))
         more = self.pick("", "", f" AND t.{self.pick(*self.columns)} IS NOT NULL")
         kept = self.random.sample(list(self.columns), min(3, len(self.columns)))
         shown = ", ".join([*(f"t.{name} AS l{name}" for name in kept), "u.f AS f", "u.n + 1 AS m"])
@@ -293,7 +295,7 @@ class Draw:
 
     def set_operation(self) -> None:
         """The rows and the others, with decimals of different digits."""
-        if self.windowed:
+        if self.windowed or self.in_windows:
             self.select()
             return
         operation = self.pick("UNION", "UNION ALL", "INTERSECT", "EXCEPT")

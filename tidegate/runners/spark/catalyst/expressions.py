@@ -50,8 +50,6 @@ _TEXTS: Final[dict[str, str]] = {
     "is_nan": "isnan({0})",
     "coalesce": "coalesce({*})",
     "length": "CAST(char_length({0}) AS BIGINT)",
-    "upper": "upper({0})",
-    "lower": "lower({0})",
     "concat": "concat({*})",
     "trim": "trim({0})",
     "ltrim": "ltrim({0})",
@@ -133,6 +131,14 @@ def _regexp_extract(call: Call, text: Sequence[str]) -> str:
     return f"regexp_extract({text[0]}, {text[1]}, {_as_int(call.arguments[2], text[2], _MAX_INT)})"
 
 
+def _upper_or_lower(call: Call, text: Sequence[str]) -> str:
+    match call.arguments:
+        case (Call(operation="upper" | "lower"),):  # Spark would compute the outer one alone, but lower(upper(ß)) is ss
+            return f"{call.operation}(concat({text[0]}, ''))"
+        case _:
+            return f"{call.operation}({text[0]})"
+
+
 def _is_in(call: Call, text: Sequence[str]) -> str:
     if str(call.arguments[0].type) == "double":  # a long list is a set of Java's, in which the zeros differ
         text = [f"({each} + 0.0D)" for each in text]
@@ -167,6 +173,8 @@ _SPECIAL: Final[dict[str, Callable[[Call, Sequence[str]], str]]] = {
     "regexp_extract": _regexp_extract,
     "add_months": _add_months,
     "add_days": _add_days,
+    "upper": _upper_or_lower,
+    "lower": _upper_or_lower,
     "is_in": _is_in,
     "count": _count,
     "part": _part,
