@@ -321,6 +321,12 @@ FAILING = tg.lit("a").cast("date")
         (tg.fn.add_months(FAILING, tg.fn.when(tg.col("n") > 9, 1).otherwise(None)), True),
         (tg.col("user").cast("bigint") + tg.lit(None).cast("bigint"), True),
         (tg.fn.when(tg.col("user").cast("bigint") > 1, tg.col("n")).otherwise(tg.col("n")), True),
+        (
+            tg.fn.when(tg.col("user").cast("bigint") > 1, tg.fn.when(tg.lit(True), tg.col("n")).otherwise(0)).otherwise(
+                tg.col("n")
+            ),
+            True,
+        ),
         ((tg.col("user").cast("bigint") > 1) & tg.lit(False), True),
         (tg.fn.when(tg.col("n") > 9, FAILING).otherwise(tg.lit("2024-02-29").cast("date")), False),
         (tg.col("n") + tg.lit(None).cast("bigint"), False),

@@ -7,6 +7,8 @@ NULL never computes the constant. Python, which evaluates operands in their orde
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Column, Literal, Tree, parts, walk
 from tidegate.sdk.relational.failures import ExpressionError
@@ -31,11 +33,28 @@ def drops_operand(tree: Tree) -> bool:
     """Whether a condition in a bound tree, not in its parts, may fail and doesn't matter for the value otherwise."""
     match tree:
         case Case(branches=(*_, (condition, value)), otherwise=otherwise):
-            return value == otherwise and may_fail(condition)
+            return may_fail(condition) and _without_idle_branches(value) == _without_idle_branches(otherwise)
         case Call(operation="and" | "or" as name, arguments=arguments):
             return any(map(may_fail, arguments)) and any(_is_always(each, name == "or") for each in arguments)
         case _:
             return False
+
+
+def _without_idle_branches(tree: Tree) -> Tree:
+    """What Spark makes of a conditional: without branches that are never taken, and last ones that are the default."""
+    if not isinstance(tree, Case):
+        return tree
+    otherwise, kept = tree.otherwise, list[tuple[Tree, Tree]]()
+    for condition, value in tree.branches:
+        if _is_always(condition, True):
+            otherwise = value
+            break
+        if not (_is_always(condition, False) or _is_always(condition, None)):
+            kept.append((condition, _without_idle_branches(value)))
+    otherwise = _without_idle_branches(otherwise)
+    while kept and kept[-1][1] == otherwise:
+        kept.pop()
+    return replace(tree, branches=tuple(kept), otherwise=otherwise) if kept else otherwise
 
 
 def _is_constant(tree: Tree) -> bool:
