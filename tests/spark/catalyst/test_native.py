@@ -327,6 +327,12 @@ FAILING = tg.lit("a").cast("date")
             ),
             True,
         ),
+        (
+            tg.fn.when(tg.col("user").cast("bigint") > 1, tg.col("n"))
+            .when(tg.col("n") > 3, tg.col("n"))
+            .otherwise(tg.col("n")),
+            True,
+        ),
         ((tg.col("user").cast("bigint") > 1) & tg.lit(False), True),
         (tg.fn.when(tg.col("n") > 9, FAILING).otherwise(tg.lit("2024-02-29").cast("date")), False),
         (tg.col("n") + tg.lit(None).cast("bigint"), False),

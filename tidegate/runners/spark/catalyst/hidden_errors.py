@@ -8,6 +8,7 @@ NULL never computes the constant. Python, which evaluates operands in their orde
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Column, Literal, Tree, parts, walk
@@ -32,29 +33,40 @@ def hides_errors(tree: Tree) -> bool:
 def drops_operand(tree: Tree) -> bool:
     """Whether a condition in a bound tree, not in its parts, may fail and doesn't matter for the value otherwise."""
     match tree:
-        case Case(branches=(*_, (condition, value)), otherwise=otherwise):
-            return may_fail(condition) and _without_idle_branches(value) == _without_idle_branches(otherwise)
+        case Case():
+            _, idle, _ = _reduced(tree)
+            return any(map(may_fail, idle))
         case Call(operation="and" | "or" as name, arguments=arguments):
             return any(map(may_fail, arguments)) and any(_is_always(each, name == "or") for each in arguments)
         case _:
             return False
 
 
-def _without_idle_branches(tree: Tree) -> Tree:
-    """What Spark makes of a conditional: without branches that are never taken, and last ones that are the default."""
-    if not isinstance(tree, Case):
-        return tree
-    otherwise, kept = tree.otherwise, list[tuple[Tree, Tree]]()
+_Branches: TypeAlias = list[tuple[Tree, Tree]]
+
+
+def _reduced(tree: Case) -> tuple[_Branches, list[Tree], Tree]:
+    """What Spark makes of a conditional: its branches without those that are never taken and the last ones that are the
+    default, the conditions of these last ones, and the default."""
+    branches, otherwise = _Branches(), tree.otherwise
     for condition, value in tree.branches:
         if _is_always(condition, True):
             otherwise = value
             break
         if not (_is_always(condition, False) or _is_always(condition, None)):
-            kept.append((condition, _without_idle_branches(value)))
-    otherwise = _without_idle_branches(otherwise)
-    while kept and kept[-1][1] == otherwise:
-        kept.pop()
-    return replace(tree, branches=tuple(kept), otherwise=otherwise) if kept else otherwise
+            branches.append((condition, _simplified(value)))
+    otherwise = _simplified(otherwise)
+    idle = []
+    while branches and branches[-1][1] == otherwise:
+        idle.append(branches.pop()[0])
+    return branches, idle, otherwise
+
+
+def _simplified(tree: Tree) -> Tree:
+    if not isinstance(tree, Case):
+        return tree
+    branches, _, otherwise = _reduced(tree)
+    return replace(tree, branches=tuple(branches), otherwise=otherwise) if branches else otherwise
 
 
 def _is_constant(tree: Tree) -> bool:
@@ -70,7 +82,11 @@ def _fails(constant: Tree) -> bool:
 
 
 def _is_always(tree: Tree, value: bool | None) -> bool:
-    return _is_constant(tree) and not _fails(tree) and _value(tree) is value
+    match tree:
+        case Literal(value=found):
+            return found is value
+        case _:
+            return _is_constant(tree) and not _fails(tree) and _value(tree) is value
 
 
 def _value(constant: Tree) -> object:
