@@ -333,6 +333,22 @@ FAILING = tg.lit("a").cast("date")
             .otherwise(tg.col("n")),
             True,
         ),
+        (
+            tg.fn.when(
+                tg.col("user").cast("bigint") > 1, tg.fn.concat(tg.col("user"), tg.fn.lower(tg.lit("")))
+            ).otherwise(tg.fn.concat(tg.col("user"), tg.lit(""))),
+            True,
+        ),
+        (
+            tg.fn.when(tg.col("user").cast("bigint") > 1, tg.col("n") + 1 < tg.col("n") * 2).otherwise(
+                2 * tg.col("n") > 1 + tg.col("n")
+            ),
+            True,
+        ),
+        (tg.fn.when(tg.col("user").cast("bigint") == 0.5, tg.col("n")).otherwise(tg.col("n") + 1), True),
+        (tg.fn.when(tg.col("user").cast("bigint") > 1e30, tg.col("n")).otherwise(tg.col("n") + 1), True),
+        (tg.fn.when((tg.col("user").cast("bigint") > 1) & tg.lit(None), 1).otherwise(tg.col("n")), True),
+        (tg.fn.when(tg.col("n") == 0.5, 1).otherwise(0), False),
         ((tg.col("user").cast("bigint") > 1) & tg.lit(False), True),
         (tg.fn.when(tg.col("n") > 9, FAILING).otherwise(tg.lit("2024-02-29").cast("date")), False),
         (tg.col("n") + tg.lit(None).cast("bigint"), False),

@@ -2,18 +2,20 @@
 
 It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, and drops a condition before a value that is the
 default, too. It moves a constant operand into the branches of a conditional beside it, and a row that takes a branch of
-NULL never computes the constant. Python, which evaluates operands in their order, fails where one of them does.
+NULL never computes the constant. A condition compares `x` as a double with a constant that no bigint is, and it is
+false for all. Python, which evaluates operands in their order, fails where one of them does.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from tidegate.sdk.data.columns import BOOLEAN
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
-from tidegate.sdk.relational.expressions import Call, Case, Column, Literal, Tree, parts, walk
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts, walk
 from tidegate.sdk.relational.failures import ExpressionError
-from tidegate.sdk.relational.operations import OPERATIONS
+from tidegate.sdk.relational.operations import CASTS, OPERATIONS
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 
 
@@ -31,15 +33,47 @@ def hides_errors(tree: Tree) -> bool:
 
 
 def drops_operand(tree: Tree) -> bool:
-    """Whether a condition in a bound tree, not in its parts, may fail and doesn't matter for the value otherwise."""
+    """Whether an operand in a bound tree, not in its parts, may fail and doesn't matter for the value otherwise."""
     match tree:
         case Case():
             _, idle, _ = _reduced(tree)
             return any(map(may_fail, idle))
         case Call(operation="and" | "or" as name, arguments=arguments):
-            return any(map(may_fail, arguments)) and any(_is_always(each, name == "or") for each in arguments)
+            return any(map(may_fail, arguments)) and any(
+                _is_always(each, name == "or") or _is_always(each, None) for each in arguments
+            )
+        case Call(operation=name, arguments=arguments) if name in _COMPARISONS:
+            casts = [each for each in arguments if isinstance(each, Cast) and may_fail(each.operand)]
+            constants = [each for each in arguments if _is_constant(each)]
+            return any(_is_beyond(constant, cast, name) for cast in casts for constant in constants)
         case _:
             return False
+
+
+_COMPARISONS: Final = ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "is_in")
+_ORDERED: Final = ("bigint", "double", "decimal", "date", "timestamp")
+
+
+def _is_beyond(constant: Tree, cast: Cast, comparison: str) -> bool:
+    """Whether a comparison of a constant with a value that is cast is that with none of the type before the cast.
+
+    Spark compares before it casts (UnwrapCastInBinaryComparison): with no value greater than the greatest of a type,
+    and none equal to a constant between two.
+    """
+    wide, narrow = cast.type, cast.operand.type
+    if wide.kind not in _ORDERED or narrow.kind not in _ORDERED or (wide.kind, narrow.kind) not in CASTS:
+        return False
+    try:
+        value = _value(constant)
+    except ExpressionError:
+        return False  # a constant that fails is looked at where it stands
+    if value is None:
+        return False
+    try:
+        nearest = _value(Cast(Cast(Literal(value, wide), narrow), wide))
+        return nearest is None or (comparison in ("equal", "not_equal", "is_in") and nearest != value)
+    except ExpressionError:
+        return True
 
 
 _Branches: TypeAlias = list[tuple[Tree, Tree]]
@@ -57,16 +91,45 @@ def _reduced(tree: Case) -> tuple[_Branches, list[Tree], Tree]:
             branches.append((condition, _simplified(value)))
     otherwise = _simplified(otherwise)
     idle = []
-    while branches and branches[-1][1] == otherwise:
+    while branches and _is_same(branches[-1][1], otherwise):
         idle.append(branches.pop()[0])
     return branches, idle, otherwise
 
 
+def _is_same(one: Tree, other: Tree) -> bool:
+    """Whether Spark takes two simplified values for one. To a condition, FALSE and NULL are the same."""
+    if one == other or repr(one) == repr(other):  # a NaN is equal to none
+        return True
+    return all(isinstance(each, Literal) and each.type == BOOLEAN and not each.value for each in (one, other))
+
+
 def _simplified(tree: Tree) -> Tree:
-    if not isinstance(tree, Case):
-        return tree
-    branches, _, otherwise = _reduced(tree)
-    return replace(tree, branches=tuple(branches), otherwise=otherwise) if branches else otherwise
+    """The tree as Spark compares it with another: its constants computed, operands that change no value left out, and
+    those whose order doesn't matter in one of its own."""
+    match tree:
+        case Column() | Literal():
+            return tree
+        case _ if _is_constant(tree):
+            return tree if _fails(tree) else Literal(_value(tree), tree.type)
+        case Case():
+            branches, _, otherwise = _reduced(tree)
+            return replace(tree, branches=tuple(branches), otherwise=otherwise) if branches else otherwise
+        case Cast(operand=operand):
+            return replace(tree, operand=_simplified(operand))
+        case Call(operation="and" | "or" as name, arguments=arguments):
+            kept = [_simplified(each) for each in arguments if not _is_always(each, name == "and")]
+            return kept[0] if len(kept) == 1 else replace(tree, arguments=tuple(sorted(kept, key=repr)))
+        case Call(operation="not", arguments=(Call(operation="not", arguments=(operand,)),)):
+            return _simplified(operand)
+        case Call(operation="greater" | "greater_or_equal" as name, arguments=(left, right)):
+            turned = name.replace("greater", "less")
+            return replace(tree, operation=turned, arguments=(_simplified(right), _simplified(left)))
+        case Call(operation=name, arguments=arguments):
+            found = tuple(map(_simplified, arguments))
+            return replace(tree, arguments=tuple(sorted(found, key=repr)) if name in _COMMUTATIVE else found)
+
+
+_COMMUTATIVE: Final = ("add", "multiply", "equal", "not_equal", "greatest", "least")
 
 
 def _is_constant(tree: Tree) -> bool:
