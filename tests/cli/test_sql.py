@@ -50,6 +50,11 @@ def test_a_query_over_a_file_prints_csv_where_there_is_no_terminal() -> None:
     assert result.output == "item,best\nvase,8\nlamp,5\n"
 
 
+def test_a_parameter_that_is_given_twice_is_refused() -> None:
+    result = sql("-e", "SELECT item FROM 'bids.csv' WHERE price = :n", "--param", "n=1", "--param", "n=2")
+    assert (result.exit_code, "--param gives n twice" in result.output) == (2, True)
+
+
 def test_a_script_inserts_into_a_table_and_prints_its_queries(folder: Path) -> None:
     (folder / "report.sql").write_text(SCRIPT)
     result = sql("report.sql", "--param", "least=3")

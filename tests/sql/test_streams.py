@@ -169,6 +169,9 @@ UPDATING = {
     "SELECT DISTINCT item FROM bids": "DISTINCT over an unbounded table",
     "SELECT item FROM bids EXCEPT SELECT name FROM items": "EXCEPT over an unbounded table",
     "SELECT item FROM bids ORDER BY price": "ORDER BY over an unbounded table",
+    "SELECT item FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)) ORDER BY price LIMIT 3": (
+        r"For the first rows of each window, write ROW_NUMBER\(\) OVER \(PARTITION BY window_start, window_end"
+    ),
     "SELECT item FROM bids LIMIT 3": "LIMIT over an unbounded table",
     "SELECT *, ROW_NUMBER() OVER (ORDER BY price) AS n FROM bids": r"ROW_NUMBER\(\) over an unbounded table",
     f"SELECT item, COUNT(*) AS n FROM {TEN} GROUP BY item": "add window_start and window_end to GROUP BY",

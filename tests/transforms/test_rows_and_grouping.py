@@ -185,6 +185,11 @@ def test_groups_have_types_and_labels() -> None:
         (lambda: tg.Select("a", "a"), "Select: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a b"), "GroupBy: 'a b' can't name a field"),
         (lambda: tg.Select(_a=len), "Select: '_a' can't name a field"),
+        (lambda: tg.TopN(3, by="a", number="my place"), "TopN: 'my place' can't name a field"),
+        (
+            lambda: tg.Pipeline() | tg.Create([Visit("a", "/")]) | tg.TopN(3, by="user", number="page"),
+            "TopN: the elements have a field 'page': give their number another name",
+        ),
         (lambda: tg.GroupBy("a").aggregate_field("b", sum, "a"), "aggregate_field: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is a name,"),
         (lambda: tg.GroupBy("a").aggregate_field("b", 3, "s"), "a combiner is a CombineFn or a callable"),

@@ -8,7 +8,9 @@ import pytest
 
 import tidegate as tg
 from tests.support.expressions.cases import INPUT, tree_of
+from tidegate.sdk.data.columns import STRING
 from tidegate.sdk.relational.binding import bound
+from tidegate.sdk.relational.expressions import Call, Literal
 
 
 @pytest.mark.parametrize("pattern", ["a\\b", "100\\", "%\\\\\\"])
@@ -21,6 +23,12 @@ def test_a_literal_that_decides_what_is_computed_is_not_null() -> None:
     pattern: Any = None
     with pytest.raises(tg.BuildError, match=r"in like\(s, NULL\), the literal is NULL"):
         tree_of(tg.col("s").like(pattern))
+
+
+@pytest.mark.parametrize("unit", ["hours", "yyyy", "DAY", "foo"])
+def test_a_unit_of_a_document_that_is_none_is_refused(unit: str) -> None:
+    with pytest.raises(tg.BuildError, match=f"the unit of date_trunc is one of year, .*, not '{unit}'"):
+        bound(Call("date_trunc", (Literal(unit, STRING), tree_of(tg.col("at")))), INPUT)
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,12 @@ def sql(
         raise click.UsageError("give a file, or statements after -e, not both")
     if file is not None and not file.is_file():
         raise click.BadParameter(f"File {str(file)!r} does not exist.", param_hint="'[FILE]'")
-    values = dict(map(_param, params))
+    values: dict[str, Any] = {}
+    for given in params:
+        param, value = _param(given)
+        if param in values:
+            raise click.UsageError(f"--param gives {param} twice")
+        values[param] = value
     if file is not None:
         execute(file.read_text(encoding="utf-8"), str(file), values, flags, explaining, ctx)
     elif text is not None:

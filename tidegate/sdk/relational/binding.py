@@ -37,6 +37,7 @@ from tidegate.sdk.relational.operations import (
     CASTS,
     NULLING,
     OPERATIONS,
+    TRUNCATING,
     Operation,
     Signature,
 )
@@ -302,6 +303,8 @@ def _check_literals(operation: Operation, signature: Signature, arguments: Seque
         if parameter.literal and not parameter.repeated and isinstance(argument, Literal) and argument.value is None:
             raise BuildError(f"in {text(Call(operation.name, tuple(arguments)))}, the literal is NULL: give a value")
     match operation.name, arguments:
+        case "date_trunc", (Literal(value=unit), _) if unit not in TRUNCATING:
+            raise BuildError(f"the unit of date_trunc is one of {', '.join(TRUNCATING)}, not {unit!r}")
         case "date_format", (_, Literal(value=str(pattern))):
             try:
                 format_of(pattern)

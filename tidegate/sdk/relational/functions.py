@@ -13,6 +13,7 @@ from tidegate.sdk.data.columns import VOID
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.relational.authoring import Expression, When, col, literal, tree_of
 from tidegate.sdk.relational.expressions import Call, Case, Literal, Tree
+from tidegate.sdk.relational.operations import TRUNCATING
 
 
 def when(condition: Any, value: Any) -> When:
@@ -239,14 +240,11 @@ def second(at: Any) -> Expression:
     return _of("second", at)
 
 
-UNITS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
-
-
 def date_trunc(unit: str, at: Any) -> Expression:
     """The beginning of the unit that an instant is in: "year", "quarter", "month", "week" (from Monday), "day", "hour",
     "minute" or "second"."""
-    if unit not in UNITS:
-        raise BuildError(f"tg.fn.date_trunc: the unit is one of {', '.join(UNITS)}, not {shorten(unit)}")
+    if unit not in TRUNCATING:
+        raise BuildError(f"tg.fn.date_trunc: the unit is one of {', '.join(TRUNCATING)}, not {shorten(unit)}")
     return Expression(Call("date_trunc", (literal(unit), _column(at))))
 
 

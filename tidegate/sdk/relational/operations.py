@@ -307,6 +307,9 @@ _ROWS: Final = (
 OPERATIONS: Final[dict[str, Operation]] = {row.name: row for row in _ROWS}
 """The operations by name. Values of all aggregates are those that are not NULL."""
 
+TRUNCATING: Final = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
+"""The units of `date_trunc`."""
+
 CASTS: Final[dict[tuple[str, str], bool]] = {
     ("bigint", "decimal"): True,
     ("bigint", "double"): False,

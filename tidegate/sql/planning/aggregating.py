@@ -90,7 +90,12 @@ def aggregated(plan: Aggregation, rows: Callable[[dict[str, None]], Relation]) -
 
 def _group(node: Any, context: Context) -> list[Any]:
     group = node.args.get("group")
-    return [] if group is None else list(read(group, "Group", "expressions", context.source).expressions)
+    if group is None:
+        return []
+    found = list(read(group, "Group", "expressions", context.source).expressions)
+    if not found:
+        raise context.refusal("GROUP BY needs at least one column or expression", node)
+    return found
 
 
 def _meant(node: Any, plan: Aggregation, context: Context) -> Any:

@@ -93,7 +93,8 @@ class Scope:
         if len(found) > 1:
             places = {f"{each.table}.{each.name}": None for each in found}
             if len(places) < len(found):
-                advice = f"{found[0].table} has two of that name: call one by another in a query of FROM, … AS …"
+                owner = found[0].table or "the table"
+                advice = f"{owner} has two of that name: call one by another in a query of FROM, … AS …"
             else:
                 advice = f"write one of {', '.join(places)}"
             raise self.source.refusal(f"{name} is ambiguous: {advice}", node)

@@ -75,7 +75,13 @@ def sorted_rows(relation: Relation, keys: Sequence[Ordering], node: Any, context
     what = "ORDER BY" if keys else "LIMIT"
     if relation.windows in ("function", "session"):
         if not relation.rows.is_bounded:
-            check_bounded(replace(relation, windows="none"), what, node, context)
+            raise context.refusal(
+                f"{what} over an unbounded table would put rows of all windows in one order, which never ends. For the "
+                "first rows of each window, write ROW_NUMBER() OVER (PARTITION BY window_start, window_end ORDER BY …) "
+                "AS n in a query of FROM, and WHERE n <= …; or put the table in windows of tg.WindowInto before the "
+                "query",
+                node,
+            )
         relation = in_global_window(relation, context.labels("Rows of all windows"))
     check_bounded(relation, what, node, context)
     relation = materialised(relation, {each.field: None for each in relation.columns}, context.labels("Windows"))

@@ -52,7 +52,7 @@ def tokens_of(source: SqlText) -> list[Any]:
     try:
         tokens: list[Any] = Dialect.get_or_raise(None).tokenize(_with_double_quotes(source.text))
     except sqlglot.errors.TokenError as error:
-        raise source.error(f"the text can't be divided into words of SQL: {_first_line(error)}", None) from None
+        raise _token_error(error, source) from None
     return tokens
 
 
@@ -135,13 +135,33 @@ def _sqlglot() -> Any:
     return sqlglot
 
 
+def _token_error(error: Exception, source: SqlText) -> Exception:
+    rest = _QUOTED.sub(lambda found: " " * len(found[0]), source.text)
+    opened = re.search(r"['\"`]|/\*", rest)
+    if opened is None:
+        return source.error(f"the text can't be divided into words of SQL: {_first_line(error)}", None)
+    return source.error(f"{opened[0]} begins what nothing ends", opened.start())
+
+
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else "it is not closed"
 
 
+def _in_words(message: str) -> str:
+    """A message of sqlglot's without names of its classes."""
+    missing = re.match(r"Required keyword: '\w+' missing for <class '(?:\w+\.)*(\w+)'>", message)
+    if missing is not None:
+        return f"a part of {re.sub(r'(?<=[a-z])(?=[A-Z])', '_', missing[1]).upper()} is missing"
+    token = re.search(r"<Token .*?text: (.*?), line:.*", message)
+    if token is None:
+        return message
+    found = "the end of the text" if token[1] == "SENTINEL" else token[1]
+    return f"{message[: token.start()]}{found}".replace("but got", "but found")
+
+
 def _parse_error(error: Any, source: SqlText) -> Exception:
     found = error.errors[0] if error.errors else {}
-    message = str(found.get("description") or _first_line(error)).rstrip(". ")
+    message = _in_words(str(found.get("description") or _first_line(error)).rstrip(". "))
     line, column, word = found.get("line"), found.get("col"), found.get("highlight") or ""
     if not line or not column:
         return source.error(f"this is no SQL: {message}", None)

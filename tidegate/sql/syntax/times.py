@@ -18,8 +18,9 @@ from tidegate.sdk.data.columns import (
     ColumnType,
     type_named,
 )
-from tidegate.sdk.relational.expressions import Cast, Literal, Tree
+from tidegate.sdk.relational.expressions import Cast, Literal, Tree, text
 from tidegate.sdk.relational.failures import ExpressionError
+from tidegate.sdk.relational.operations import TRUNCATING
 from tidegate.sdk.relational.python.casts import string_to_date, string_to_timestamp
 from tidegate.sql.syntax.handlers import HANDLERS, Names, call, reads, tree_of
 from tidegate.sql.syntax.nodes import read, shown
@@ -138,6 +139,11 @@ def shifted(value: Tree, interval: Any, sign: int, names: Names) -> Tree:
             except (ValueError, OverflowError):
                 message = f"{shown(interval)} moves {value.value} out of the years 1 to 9999"
                 raise names.source.refusal(message, interval) from None
+        if not is_date and names.type_of(value) == TIMESTAMP:
+            advice = "write CAST(… AS DATE), which leaves the time of day out, or an interval of DAYs"
+            raise names.source.refusal(
+                f"{shown(interval)} moves dates, and {text(value)} is a timestamp: {advice}", interval
+            )
         return call("add_months" if unit in _MONTHS else "add_days", value, Literal(int(count), BIGINT))
     return call("add" if sign > 0 else "subtract", value, tree_of(interval, names))
 
@@ -183,8 +189,7 @@ def _extract(node: Any, names: Names) -> Tree:
 
 @reads("TimestampTrunc", "DateTrunc", args="this unit")
 def _truncated(node: Any, names: Names) -> Tree:
-    unit = word_of(node.args["unit"]).lower()
-    return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))
+    return _truncation(node, node.args["unit"], names)
 
 
 @reads("Floor", args="this to")
@@ -192,4 +197,11 @@ def _floor(node: Any, names: Names) -> Tree:
     unit = node.args.get("to")  # FLOOR(at TO DAY), as Flink writes it
     if unit is None:
         return call("floor", tree_of(node.this, names))
-    return call("date_trunc", Literal(word_of(unit).lower(), STRING), tree_of(node.this, names))
+    return _truncation(node, unit, names)
+
+
+def _truncation(node: Any, given: Any, names: Names) -> Tree:
+    unit = word_of(given).lower()
+    if unit not in TRUNCATING:
+        raise names.source.refusal(f"{shown(node)}: the unit is one of {', '.join(TRUNCATING).upper()}", node)
+    return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))

@@ -8,6 +8,7 @@ from typing import Any
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.steps.transform import PTransform
+from tidegate.transforms.rows.fields import add_field
 
 _Column = Any
 """The name of a column, or an expression."""
@@ -38,6 +39,8 @@ class TopN(PTransform[PCollection[Any], PCollection[Any]]):
         self.per = _listed(per)
         if not self.by:
             raise BuildError("TopN takes at least one column to order by, as in TopN(3, by='price')")
+        if number is not None:
+            add_field("TopN", {}, number, number)
         self.number = number
         self.label = name
 
@@ -49,6 +52,9 @@ class TopN(PTransform[PCollection[Any], PCollection[Any]]):
         from tidegate.sdk.relational.authoring import order_of, tree_of_column
         from tidegate.sdk.relational.relations import Rank
 
+        schema = input.schema
+        if schema is not None and schema.field(self.number or "") is not None:
+            raise BuildError(f"TopN: the elements have a field {self.number!r}: give their number another name")
         order, per = map(order_of, self.by), map(tree_of_column, self.per)
         return relate([input], Rank(tuple(order), self.n, tuple(per), self.number))[0]
 
