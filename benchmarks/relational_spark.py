@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -125,14 +126,20 @@ def _ancestors(pid: int, parents: dict[int, int]) -> Iterator[int]:
         pid = parents.get(pid, 0)
 
 
-def frames(spark: Any, tables: dict[str, list[Any]]) -> Tables:
-    """Persisted DataFrames of records."""
+def frames(spark: Any, tables: dict[str, list[Any]], folder: Path) -> Tables:
+    """Persisted DataFrames of records.
+
+    They are read from files: the plan of a DataFrame that is made of rows has all rows in it, and Spark compares plans
+    with those of persisted DataFrames by them.
+    """
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
     made = {}
     for name, records in tables.items():
         columns = dict(zip(type(records[0])._fields, map(list, zip(*records, strict=True)), strict=True))
-        made[name] = spark.createDataFrame(pa.table(columns)).repartition(2).persist()
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+        made[name] = spark.read.parquet(str(folder / f"{name}.parquet")).repartition(2).persist()
         made[name].count()
     return made
 
@@ -176,8 +183,9 @@ def compare_all(tables: dict[str, Callable[[], list[Any]]], names: list[str], tu
     print("      by hand, s   native, s   workers, s   native ÷ by hand (1.1)   native ÷ workers")
     for name in names:
         read = {each: records for each, records in tables.items() if each in QUERIES[name]}
-        made = frames(spark, {each: records() for each, records in read.items()})
-        best = compare(name, made, turns)
+        with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
+            made = frames(spark, {each: records() for each, records in read.items()}, Path(folder))
+            best = compare(name, made, turns)
         hand, native, workers = best.values()
         target = f" ({TARGETS[name]})" if name in TARGETS else ""
         print(

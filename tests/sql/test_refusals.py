@@ -23,7 +23,29 @@ REFUSED = {
     "SELECT CARDINALITY(id) AS n FROM orders": r"size takes \(array; map\), not \(bigint\)",
     "SELECT id FROM order_s": r"there is no table order_s; there are orders, users. Did you mean orders\?",
     "SELECT id FORM orders WHERE": "this is no SQL:.*\n  line 1, column",
-    "SELECT 'a FROM orders": "can't be divided into words",
+    "SELECT id,\n  'a FROM orders": r"' begins what nothing ends\n  line 2, column 3:",
+    "SELECT id /* a FROM orders": r"/\* begins what nothing ends\n  line 1, column 11:",
+    "SELECT id FROM orders WHERE": r"a part of WHERE is missing\n  line 1, column",
+    "SELECT id FROM orders JOIN": r"Expected table name but found the end of the text\n",
+    "SELECT id FROM orders LIMIT": r"a part of LIMIT is missing\n  line 1, column 23",
+    "SELECT * FROM (SELECT id FROM orders) JOIN (SELECT name FROM users) ON id > 1": (
+        r"two queries of FROM have no name: write \(SELECT …\) AS name"
+    ),
+    "SELECT id FROM orders OFFSET": "OFFSET begins a clause, and nothing follows it",
+    "SELECT COUNT(*) AS n FROM orders GROUP BY": "GROUP BY needs at least one column or expression",
+    "SELECT DATE_TRUNC('hours', at) AS t FROM orders": r"the unit is one of YEAR, QUARTER, .*\n  line 1, column",
+    "SELECT DATE_TRUNC('yyyy', at) AS t FROM orders": "the unit is one of YEAR, QUARTER",
+    "SELECT DATE_TRUNC(user, at) AS t FROM orders": "the unit is one of YEAR, QUARTER",
+    "SELECT FLOOR(at TO DECADE) AS t FROM orders": "the unit is one of YEAR, QUARTER",
+    "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY id) AS user FROM orders) WHERE user = 1": (
+        "user is ambiguous: the table has two of that name"
+    ),
+    "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE 'a.csv', DESCRIPTOR(at), INTERVAL '1' MINUTE))": (
+        r"name the file in WITH name AS \(SELECT \* FROM 'a.csv'\)"
+    ),
+    "SELECT COUNT(*) n FROM TABLE(TUMBLE(TABLE (SELECT * FROM orders), DESCRIPTOR(at), INTERVAL '1' MINUTE))": (
+        "name the query in WITH name AS"
+    ),
     "SELECT user, qty FROM orders GROUP BY user": "qty has many values in a group: aggregate it, or add it to GROUP BY",
     "SELECT user + 1 AS n FROM orders": r"\+ takes .*, not \(string, bigint\). To convert a value, write CAST",
     "SELECT id FROM orders WHERE qty": "qty is a condition, and of type bigint",
@@ -39,7 +61,7 @@ REFUSED = {
     "SELECT TRY_CAST(user AS BIGINT) AS n FROM orders": "a value that can't be cast is an error",
     "SELECT CAST(user AS INT) AS n FROM orders": "the type INT is not supported: write BIGINT",
     "SELECT CURRENT_TIMESTAMP AS t FROM orders": "would differ whenever the pipeline runs again",
-    "SELECT at + INTERVAL '1' MONTH AS t FROM orders": "takes",
+    "SELECT at + INTERVAL '1' MONTH AS t FROM orders": "moves dates, and at is a timestamp: write CAST",
     "SELECT id FROM orders WHERE id = 1 OR EXISTS (SELECT 1 FROM users)": "EXISTS stands in WHERE alone",
     "SELECT id FROM orders WHERE id BETWEEN SYMMETRIC 5 AND 1": "SYMMETRIC is not supported here",
     "SELECT FLOOR(price, 1) AS f FROM orders": "DECIMALS is not supported here",

@@ -106,7 +106,11 @@ PAIRS: dict[str, Callable[[Tables], Any]] = {
     "SELECT user, COUNT(*) AS n FROM orders GROUP BY user HAVING COUNT(*) > 1": lambda t: (
         t["orders"] | tg.GroupBy("user").agg(n=fn.count()) | tg.Filter(col("n") > 1)
     ),
-    "SELECT id, user, name, city FROM orders LEFT JOIN users ON user = name AND id > 1": lambda t: (
+    "SELECT * FROM orders LEFT JOIN users ON user = name AND id > 1": lambda t: (
+        t["orders"] | tg.Join.on(t["users"], ("user", "name"), how="left", where=col("id") > 1)
+    ),
+    "SELECT * FROM (SELECT id, user FROM orders) o LEFT JOIN (SELECT name, city FROM users) u "
+    "ON user = name AND id > 1": lambda t: (
         t["orders"]
         | "left" >> tg.Select(id=col("id"), user=col("user"))
         | tg.Join.on(
@@ -115,6 +119,9 @@ PAIRS: dict[str, Callable[[Tables], Any]] = {
             how="left",
             where=col("id") > 1,
         )
+    ),
+    "SELECT *, ROW_NUMBER() OVER (PARTITION BY user ORDER BY qty) AS place FROM orders": lambda t: (
+        t["orders"] | tg.TopN(2**63 - 1, by="qty", per="user", number="place")
     ),
     "SELECT user, SUM(qty) AS n FROM hours GROUP BY user": lambda t: (
         t["hours"] | tg.GroupBy("user").agg(n=fn.sum("qty"))

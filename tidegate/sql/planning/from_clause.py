@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tidegate.sdk.data.columns import TIMESTAMP, UNKNOWN
@@ -16,7 +16,7 @@ from tidegate.sql.planning.intervals import time_bounds
 from tidegate.sql.planning.scope import fields_of
 from tidegate.sql.planning.sources import Source, last_that_pads_all, name_fields, visible_columns
 from tidegate.sql.planning.window_equations import settle_windows
-from tidegate.sql.steps.joining import joined
+from tidegate.sql.steps.joining import joined, looks_up
 from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
 from tidegate.sql.syntax.advice import for_kind
@@ -40,7 +40,12 @@ def sources_of(node: Any, context: Context) -> list[Source]:
     aliases = [each.alias.lower() for each in found]
     for at, alias in enumerate(aliases):
         if alias in aliases[:at]:
-            raise context.refusal(f"two tables have the name {alias}: write … AS another_name", found[at].node)
+            message = (
+                f"two tables have the name {alias}: write … AS another_name"
+                if alias
+                else "two queries of FROM have no name: write (SELECT …) AS name"
+            )
+            raise context.refusal(message, found[at].node)
     name_fields(found)
     return found
 
@@ -106,11 +111,20 @@ def _named_table(node: Any, context: Context) -> Relation:
     return _aliased(relation.called(name), node, context)
 
 
+_CLAUSES: Final = ("LIMIT", "OFFSET", "FETCH", "GROUP", "ORDER", "HAVING", "WHERE", "QUALIFY", "WINDOW")
+"""Words that sqlglot takes for the name of the table before them where a clause is incomplete."""
+
+
 def _aliased(relation: Relation, node: Any, context: Context) -> Relation:
     alias = node.args.get("alias")
     if alias is None:
         return relation
     read(alias, "TableAlias", "this columns", context.source)
+    if alias.name.upper() in _CLAUSES and not alias.this.args.get("quoted"):
+        message = (
+            f"{alias.name} begins a clause, and nothing follows it: leave it out, or write the name in double quotes"
+        )
+        raise context.refusal(message, alias)
     relation = relation.called(alias.name) if alias.name else relation
     names = [each.name for each in alias.args.get("columns") or ()]
     if not names:
@@ -188,7 +202,7 @@ def join_sources(
         return _filter_all(relation, conditions, set(sources[0].own), sources[0].alias, context)
     settle_windows(sources, conditions, ons, context)
     pads_all = last_that_pads_all(sources)
-    current: Relation | None = None
+    current: Prepared | None = None
     have: set[str] = set()
     rest = list(enumerate(sources))
     while rest:
@@ -201,13 +215,14 @@ def join_sources(
         if current is None:
             current, have = right, set(source.own)
             continue
-        current = _join(current, right, source, have, on, usable, context)
+        relation = _join(current, right, source, have, on, usable, context)
         have |= source.own
         if inner or number >= pads_all:
             waiting = usable if inner else conditions
-            current = _filter_all(current, waiting, have, source.alias, context)
+            relation = _filter_all(relation, waiting, have, source.alias, context)
+        current = Prepared(relation, {}, "")
     assert current is not None
-    return current
+    return current.relation
 
 
 def _next(rest: Sequence[tuple[int, Source]], have: set[str], conditions: Sequence[Tree]) -> int:
@@ -222,8 +237,25 @@ def _next(rest: Sequence[tuple[int, Source]], have: set[str], conditions: Sequen
     return 0
 
 
-def _prepared(source: Source, needed: set[str], conditions: list[Tree], context: Context) -> Relation:
-    """The table with the fields that the query needs, under their names in the joined rows, filtered."""
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One side of a join. `own` gives the fields of its rows by their names in the joined rows, where they aren't under
+    these yet; `label` is the step that would put them there."""
+
+    relation: Relation
+    own: Mapping[str, str]
+    label: str
+
+    def renamed(self, context: Context) -> Relation:
+        """The rows with just the fields that the query needs, under their names in the joined rows."""
+        if not self.own:
+            return self.relation
+        columns = {name: Column(own) for name, own in self.own.items()}
+        return replace(self.relation, rows=projected(self.relation.rows, columns, context.labels(self.label)))
+
+
+def _prepared(source: Source, needed: set[str], conditions: list[Tree], context: Context) -> Prepared:
+    """The table, filtered, with the fields that the query needs; its columns have their fields in the joined rows."""
     relation = materialised(
         source.relation,
         {own: None for own, name in source.fields.items() if name in needed},
@@ -240,13 +272,13 @@ def _prepared(source: Source, needed: set[str], conditions: list[Tree], context:
         conditions.remove(condition)
         label = context.labels(f"Where {source.alias}")
         relation = filtered(relation, renamed(condition, own_of), label)
-    rows = projected(relation.rows, wanted, context.labels(f"Columns of {source.alias}"))
     columns = tuple(
         replace(each, field=source.fields[each.field])
         for each in relation.columns
         if each.virtual or source.fields[each.field] in wanted
     )
-    return replace(relation, rows=rows, columns=columns, times=_renamed_times(relation, source.fields))
+    relation = replace(relation, columns=columns, times=_renamed_times(relation, source.fields))
+    return Prepared(relation, {name: tree.name for name, tree in wanted.items()}, f"Columns of {source.alias}")
 
 
 def _renamed_times(relation: Relation, names: Mapping[str, str]) -> frozenset[str] | None:
@@ -255,14 +287,15 @@ def _renamed_times(relation: Relation, names: Mapping[str, str]) -> frozenset[st
 
 
 def _join(
-    left: Relation,
-    right: Relation,
+    one: Prepared,
+    two: Prepared,
     source: Source,
     have: set[str],
     on: Sequence[Tree],
     conditions: list[Tree],
     context: Context,
 ) -> Relation:
+    left, right = one.relation, two.relation
     own, outer = set(source.own), source.kind != "inner"
     keys: list[tuple[Tree, Tree]] = []
     rest: list[Tree] = []
@@ -280,10 +313,13 @@ def _join(
     bounded = left.rows.is_bounded and right.rows.is_bounded
     looked_up = right.rows.is_bounded and right.windows == "none" and source.kind in ("inner", "left")
     if not bounded and not looked_up and left.windows == right.windows == "none":
-        return _on_time(left, right, source, keys, conditions, rest, label, context)
+        return _on_time(one.renamed(context), two.renamed(context), source, keys, conditions, rest, label, context)
     residual = _all(rest)
+    names = one.own, two.own
+    if looks_up(left.rows, right.rows, source.kind):  # then each task has the right rows: just the fields of the query
+        left, right, names = one.renamed(context), two.renamed(context), ({}, {})
     try:
-        rows = joined(left.rows, right.rows, source.kind, keys, residual, label)
+        rows = joined(left.rows, right.rows, source.kind, keys, residual, label, own=names)
     except BuildError as error:
         raise context.refusal(f"this join is not possible: {error}", source.node) from None
     times = left.times

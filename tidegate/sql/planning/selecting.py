@@ -308,8 +308,10 @@ def finished(body: Body, items: list[Item]) -> Relation:
     for each in ranks:
         trees += each.trees
     relation = joined_rows(body, fields_of(trees))
+    fields: list[str] = []
     for item, each in zip(rank, ranks):
-        relation = each.applied(relation, field_name("row_number", scope.types))
+        relation = each.applied(relation, field_name(item.field, (*scope.types, *fields)))
+        fields.append(relation.columns[-1].field)
         item.tree = Column(relation.columns[-1].field)
     return _ended(body, _projected(relation, items, keys, context), items, keys)
 

@@ -34,15 +34,17 @@ def joined(
     on: Tree | None,
     label: str,
     within: tuple[int, int] | None = None,
+    own: tuple[Mapping[str, str], Mapping[str, str]] = ({}, {}),
 ) -> PCollection[Any]:
     """The join of two collections whose fields have different names: rows of the fields of both. NULL equals nothing.
 
+    `own` gives for each side the fields of its elements by their names in the rows; {} for all fields under their own.
     `on` is a condition on pairs, over the fields of both; `within` the range, in microseconds, of the right timestamp
     minus the left one. A bounded right side in the global window is looked up if the left side is in windows or
     unbounded.
     """
-    relation = _relation(left, right, kind, keys, on, within)
-    if within is None and _looks_up(left, right, kind, keys):
+    relation = _relation(_names(left, own[0]), _names(right, own[1]), kind, keys, on, within)
+    if within is None and looks_up(left, right, kind):
         return _looked_up(left, right, relation, label)
     if not keys:
         zero = _zero()
@@ -51,35 +53,32 @@ def joined(
 
 
 def _relation(
-    left: PCollection[Any],
-    right: PCollection[Any],
+    one: Mapping[str, str],
+    two: Mapping[str, str],
     kind: JoinKind,
     keys: Keys,
     on: Tree | None,
     within: tuple[int, int] | None,
 ) -> Join:
-    one, two = _schema(left), _schema(right)
-    columns = [Named(name, Column(name)) for name in one.names]
-    if kind not in ("semi", "anti"):
-        columns += [Named(name, Column(name, input=1)) for name in two.names]
-    of_right = set(two.names)
-    where = None if on is None else _sided(on, of_right)
-    return Join(kind, tuple((a, _sided(b, of_right)) for a, b in keys), tuple(columns), where, within)
+    left = {name: Column(own) for name, own in one.items()}
+    right = {name: Column(own, input=1) for name, own in two.items()}
+    columns = left if kind in ("semi", "anti") else left | right
+    where = None if on is None else _sided(on, left | right)
+    pairs = tuple((_sided(a, left), _sided(b, right)) for a, b in keys)
+    return Join(kind, pairs, tuple(Named(*each) for each in columns.items()), where, within)
+
+
+def _names(rows: PCollection[Any], own: Mapping[str, str]) -> Mapping[str, str]:
+    return own or {name: name for name in _schema(rows).names}
 
 
 def _schema(rows: PCollection[Any]) -> Schema:
     return rows.schema or Schema(())
 
 
-def _sided(tree: Tree, of_right: set[str]) -> Tree:
-    """A tree over the fields of both sides, whose columns know their side."""
-
-    def side(each: Tree) -> Tree | None:
-        if not isinstance(each, Column):
-            return None
-        return Column(each.name, input=1 if each.name in of_right else 0)
-
-    return mapped(tree, side)
+def _sided(tree: Tree, columns: Mapping[str, Column]) -> Tree:
+    """A tree over fields of joined rows, with the columns of both sides in their place."""
+    return mapped(tree, lambda each: columns.get(each.name) if isinstance(each, Column) else None)
 
 
 def _zero() -> Tree:
@@ -91,7 +90,8 @@ def _zero() -> Tree:
 # -- look-up
 
 
-def _looks_up(left: PCollection[Any], right: PCollection[Any], kind: JoinKind, keys: Keys) -> bool:
+def looks_up(left: PCollection[Any], right: PCollection[Any], kind: JoinKind) -> bool:
+    """Whether the right side of a join without a distance in time is a side input."""
     if kind not in _CAN_LOOK_UP or not right.is_bounded or not is_global(right.windowing):
         return False
     return not left.is_bounded or not is_global(left.windowing)

@@ -36,7 +36,7 @@ from tidegate.sdk.relational.binding import split_aggregates
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.python.aggregates import AggregateFn, of_plain_values
 from tidegate.sdk.relational.python.row_function import RowCode, reads_window
-from tidegate.sdk.relational.relations import Aggregate, Compute, Join, Order, Rank, SortLimit
+from tidegate.sdk.relational.relations import EVERY, Aggregate, Compute, Join, Order, Rank, SortLimit
 from tidegate.sdk.relational.signatures import is_comparable
 from tidegate.sdk.relational.steps.groups import AggregateElements, group_row
 from tidegate.sdk.relational.steps.interval_joins import LEFTS, PAST, RIGHTS, IntervalJoinFn
@@ -91,7 +91,7 @@ class _Lowered:
             case Aggregate() as aggregate:
                 self._aggregate(aggregate)
             case Rank(order=order, limit=limit, per=per, number=number):
-                self._ordered(order, per, limit, 0, number)
+                self._ordered(order, per, None if limit == EVERY else limit, 0, number)
             case SortLimit(order=order, limit=limit, offset=offset):
                 self._ordered(order, (), None if limit is None else limit + offset, offset, None)
             case Join(within=None) as join:

@@ -50,7 +50,7 @@ def body_of_compiled(function: Any) -> Body | None:
     return find_body(function) if code is not None and code.co_filename.startswith(_FILE) else None
 
 
-class GeneratedCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
+class GeneratedCombineFn(CombineFn[Any, list[Any], Any]):
     """A combiner of generated lines, which loops may contain as lines of their own.
 
     `adding` are lines that add an input `x` to an accumulator `a`, None if they call functions; `add_all` adds many

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
-from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.sdk.data.columns import DOUBLE, Access
 from tidegate.sdk.data.row import row_maker
 from tidegate.sdk.relational.expressions import Column, Tree
-from tidegate.sdk.relational.python.generated_functions import compiled
+from tidegate.sdk.relational.python.generated_functions import GeneratedCombineFn, compiled
 from tidegate.sdk.relational.python.printing import printed
 from tidegate.sdk.relational.python.row_function import parameters_of, reader
 from tidegate.sdk.relational.python.values import field_of
@@ -36,7 +35,7 @@ class Ordered:
     limit: int | None
 
 
-class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
+class FirstEntriesFn(GeneratedCombineFn):
     """Combines the entries of `entry_function` to a list of the first `limit` ones (None: all).
 
     `descending` says for each value by which entries are sorted whether the greatest comes first; an entry has so many
@@ -52,8 +51,22 @@ class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
         self._sorts: tuple[Sort, ...] = tuple(_sorts(descending))
         if len(self._sorts) == 1 and len(descending) == width:
             self._sorts = ((None, descending[0]),)
+        self.adding = _adding_lines(self._sorts, limit)
         lines = ["entries.append(entry)", *_pruning(limit), "return entries"]
         self.add_input = compiled("add", "entries, entry", lines, {"prune": self._prune})  # type: ignore[method-assign]
+        self.extract_output = _extracting(self._sorts, limit, "found")  # type: ignore[method-assign,assignment]
+
+    @property
+    def initial(self) -> str:
+        return "[]"
+
+    def add_all(self, accumulator: list[Any], inputs: Iterable[Any]) -> list[Any]:
+        if self.limit is None:
+            accumulator.extend(inputs)
+            return accumulator
+        for entry in inputs:
+            self.add_input(accumulator, entry)
+        return accumulator
 
     def create_accumulator(self) -> list[Any]:
         return []
@@ -66,11 +79,6 @@ class FirstEntriesFn(CombineFn[Any, list[Any], list[Any]]):
     def compact(self, accumulator: list[Any]) -> list[Any]:
         self._prune(accumulator)
         return accumulator
-
-    def extract_output(self, accumulator: list[Any]) -> list[Any]:
-        found = accumulator[:]
-        self._prune(found)
-        return found
 
     def _prune(self, entries: list[Any]) -> None:
         _sort(entries, self._sorts, self.limit)
@@ -86,10 +94,14 @@ class FirstFn(FirstEntriesFn):
     def __init__(self, ordered: Ordered) -> None:
         super().__init__(tuple(each.descending for each in ordered.order), len(ordered.order) + 1, ordered.limit)
         self.ordered = ordered
+        self.adding = None
         self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
+        self.extract_output = _extracting(self._sorts, ordered.limit, "list(map(element, found))")  # type: ignore[method-assign,assignment]
 
-    def extract_output(self, accumulator: list[Any]) -> list[Any]:
-        return list(map(_element, super().extract_output(accumulator)))
+    def add_all(self, accumulator: list[Any], inputs: Iterable[Any]) -> list[Any]:
+        for element in inputs:
+            self.add_input(accumulator, element)
+        return accumulator
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstFn, (self.ordered,)
@@ -117,9 +129,39 @@ def _sort(entries: list[Any], sorts: Iterable[Sort], limit: int | None) -> None:
         del entries[limit:]
 
 
+def _extracting(sorts: Sequence[Sort], limit: int | None, result: str) -> Callable[[list[Any]], list[Any]]:
+    """A generated function from an accumulator to a result of its first `limit` entries in order, which are `found`."""
+    lines, given = [], "entries"
+    for number, (values, descending) in enumerate(sorts):
+        by = "" if values is None else f", key=values{number}"
+        lines.append(f"found = sorted({given}{by}{', reverse=True' if descending else ''})")
+        given = "found"
+    if limit is not None:
+        lines.append(f"del found[{limit}:]")
+    names = {f"values{number}": values for number, (values, _) in enumerate(sorts)}
+    return compiled("first", "entries", [*lines, f"return {result}"], names | {"element": _element})
+
+
+def _adding_lines(sorts: Sequence[Sort], limit: int | None) -> tuple[str, ...] | None:
+    """The lines that add an entry `x` to an accumulator `a`; None if they call functions."""
+    if limit is None:
+        return ("a.append(x)",)
+    match sorts:
+        case ((None, descending),):
+            sort = f"a.sort({'reverse=True' if descending else ''})"
+            return "a.append(x)", f"if len(a) > {_most(limit)}: {sort}; del a[{limit}:]"
+        case _:
+            return None
+
+
+def _most(limit: int) -> int:
+    """How many entries are kept before they are sorted and cut."""
+    return 2 * limit + _SLACK
+
+
 def _pruning(limit: int | None) -> list[str]:
     """The lines that drop entries when there are many more than `limit`."""
-    return [] if limit is None else [f"if len(entries) > {2 * limit + _SLACK}: prune(entries)"]
+    return [] if limit is None else [f"if len(entries) > {_most(limit)}: prune(entries)"]
 
 
 def _adding(ordered: Ordered, prune: Callable[[list[Any]], None]) -> Callable[[list[Any], Any], list[Any]]:
