@@ -1,8 +1,8 @@
 """The DataFrames of regions, on the driver: one for each collection that other steps read.
 
-A collection that several steps read is a DataFrame, too. It is persisted if a grouping or a join is among what it is
-computed from, so that it is computed once, and all of them read the same values: sums of doubles differ in their last
-digits from run to run.
+A collection that several steps read is a DataFrame, too, unless its query is a short one. It is persisted if a grouping
+or a join is among what it is computed from, so that it is computed once, and all of them read the same values: sums of
+doubles differ in their last digits from run to run.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from tidegate.sdk.relational.expressions import Column, Literal, column_names
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.relations import Compute, Rank, SortLimit, trees_of
 
+_LONGEST: Final = 1000
+"""How many characters a query has that several others may contain. A DataFrame of its own takes longer to analyze."""
 _DEEPEST: Final = 50
 """How many queries are inside each other before they become a DataFrame. Spark's parser goes down with each of them."""
 
@@ -111,7 +113,7 @@ class NativeFrames:
             try:
                 with translated_errors():
                     found = self._new(node)
-                    if (self._readers()[id] > 1 and not isinstance(node, (Create, Read))) or found.depth > _DEEPEST:
+                    if self._is_shared(id, found) or found.depth > _DEEPEST:
                         found = self._as_dataframe(found, node)
             except TidegateError as error:
                 rethrow(located(error, node.label, node.where))
@@ -137,6 +139,14 @@ class NativeFrames:
                 read, time = self._read(node), time_of_read(node, self._schema(node.output()))
                 return read if time is None else stamped(read, time)
         raise AssertionError(f"{node.label!r} is no part of a region")
+
+    def _is_shared(self, id: str, made: Made) -> bool:
+        """Whether the queries of several steps read a collection as a DataFrame: it is computed once, or has a long
+        text."""
+        node = self.pipeline.producer(id)
+        if self._readers()[id] < 2 or isinstance(node, (Create, Read)):
+            return False
+        return self._is_costly(node) or len(made.table) > _LONGEST
 
     def _as_dataframe(self, made: Made, node: Node) -> Made:
         """What a node has made, as a DataFrame that others read."""
