@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,7 @@ def test_a_table_that_no_statement_names_is_warned_of(folder: Path) -> None:
 def test_the_plan_is_explained_without_a_run(folder: Path) -> None:
     result = sql("-e", SCRIPT, "--param", "least=3", "--explain")
     assert "GroupBy item" in result.output
+    assert re.search(r"Show 1 +statement:\d+\n", result.output)
     assert not (folder / "out").exists()
 
 

@@ -6,6 +6,7 @@ import datetime
 import decimal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import PurePath
 from typing import Annotated, Any, Final
 
@@ -14,6 +15,7 @@ from tidegate.sdk.data.columns import UNKNOWN, Field, type_named
 from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.primitives import Map
 from tidegate.sdk.time import Duration
 from tidegate.sql.sql import Sql
 from tidegate.sql.syntax.parse_tree import Node
@@ -55,6 +57,7 @@ class Script:
     results: list[PCollection[Any]] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     used_params: set[str] = field(default_factory=set)
+    _lines: list[int] = field(default_factory=list)
     _created: set[str] = field(default_factory=set)
     _named: set[str] = field(default_factory=set)
     _read: dict[str, PCollection[Any]] = field(default_factory=dict)
@@ -67,15 +70,25 @@ class Script:
         except SqlError as error:  # its place is one of the text, not of a Python file
             raise SqlError(str(error).partition("\n  in step ")[0]) from None
 
+    def add_readers(self) -> None:
+        """Give each result a step that reads it, as what shows the results does."""
+        for number, (line, rows) in enumerate(zip(self._lines, self.results, strict=True), 1):
+            self._call_in(line, partial(rows.__or__, Map(str, name=f"Show {number}")))
+
     def unread(self) -> list[str]:
         """The tables that no statement names, as after a slip in FROM 'sales.csv' for FROM sales."""
         return [name for name in self.definitions if name not in self._named]
 
     def _add(self, text: str) -> None:
         for line, statement in statements_of(text):
-            # A line of that name calls it, which so is the place of its steps, as a line of Python is of others.
-            called = compile("\n" * (line - 1) + "add(statement)", self.name, "exec")
-            exec(called, {"add": self._add_statement, "statement": statement})
+            before = len(self.results)
+            self._call_in(line, partial(self._add_statement, statement))
+            self._lines += [line] * (len(self.results) - before)
+
+    def _call_in(self, line: int, function: Callable[[], object]) -> None:
+        """Call a function in a line of the text, which so is the place of its steps, as a line of Python is of
+        others."""
+        exec(compile("\n" * (line - 1) + "function()", self.name, "exec"), {"function": function})
 
     def _add_statement(self, statement: Statement) -> None:
         match statement:

@@ -91,7 +91,7 @@ class Sql(PTransform[Any, PCollection[Any]]):
         unused = [name for name in self.params if name not in context.used]
         if unused and shared is None:
             raise BuildError(f"the query has no parameter :{unused[0]}")
-        rows = result(relation, context)
+        rows = result(relation, context, statement.tree)
         if self.late_tag is None:
             return rows
         if len(late.found) != 1:
@@ -153,19 +153,27 @@ def table(name: str, rows: PCollection[Any]) -> Any:
     return Relation(rows, (*columns, *window_columns(name, schema.names, hidden=True)), "author", times=None)
 
 
-def result(relation: Any, context: Any) -> PCollection[Any]:
-    """The rows of a relation, whose fields have the names of its columns."""
+def result(relation: Any, context: Any, query: Any) -> PCollection[Any]:
+    """The rows of a relation, whose fields have the names of its columns. Raises SqlError for names that can't be."""
     from tidegate.sql.steps.rows import materialised
 
     names = [each.name for each in relation.columns]
     for each in relation.columns:
         if names.count(each.name) > 1:
-            raise BuildError(f"the result has two columns {each.name}: write … AS another_name")
+            message = f"the result has two columns {each.name}: write … AS another_name"
+            raise context.refusal(message, _column(query, each.name))
         if each.name != each.field:
-            raise BuildError(
+            raise context.refusal(
                 f"{each.name!r} can't name a field of a Row: write … AS name, an identifier that doesn't begin with an "
-                "underscore"
+                "underscore",
+                _column(query, each.name),
             )
     made = materialised(relation, dict.fromkeys(names), context.labels("Windows"))
     rows: PCollection[Any] = made.rows
     return rows
+
+
+def _column(query: Any, name: str) -> Any:
+    """The last column of a SELECT that has a name; the query if it says none, as with `*`."""
+    items = query.expressions if query.kind == "Select" else []
+    return next((each for each in reversed(items) if name in (each.alias, each.name)), query)

@@ -85,7 +85,6 @@ def execute(
     from tidegate.sdk.errors import SqlError
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.pipeline import Pipeline
-    from tidegate.sdk.primitives import Map
     from tidegate.sdk.runner import PipelineState
     from tidegate.sql.script import Script
 
@@ -106,8 +105,7 @@ def execute(
     options = found.options(flags)
     found.pipeline(options)
     if explaining:
-        for number, rows in enumerate(made[0].results, 1):
-            rows | Map(str, name=f"Show {number}")
+        made[0].add_readers()
         click.echo(explained(found, options), nl=False)
         return
     script = made[0]

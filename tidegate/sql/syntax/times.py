@@ -43,8 +43,9 @@ _TYPES: Final[dict[str, ColumnType]] = {
 
 def type_of(node: Any, source: SqlText) -> ColumnType:
     """The type that a node names, `BIGINT` or `VARCHAR`. Raises SqlError for one that columns don't have."""
-    read(node, "DataType", "this expressions", source)
     name = str(getattr(node.this, "name", node.this))
+    if name != "USERDEFINED":  # a name that sqlglot doesn't know
+        read(node, "DataType", "this expressions", source)
     if name in ("DECIMAL", "NUMERIC"):
         return _decimal(node, source)
     found = _TYPES.get(name)
