@@ -328,3 +328,20 @@ def test_an_ibis_expression_is_translated_by_ibis(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ibis, "to_sql", fail)
     with pytest.raises(tg.BuildError, match=r"Ibis needs the package sqlglot .*: pip install 'tidegate\[sql\]'"):
         tg.Sql(IbisExpression())
+
+
+@pytest.mark.parametrize("name", ["limit", "offset", "window", '"limit"'])
+def test_words_that_begin_clauses_name_tables(name: str) -> None:
+    expected = answer("SELECT id FROM orders")
+    assert answer(f"SELECT {name}.id FROM orders AS {name}") == expected
+    assert answer(f"SELECT id FROM (SELECT {name}.id FROM orders AS {name}) AS {name}") == expected
+    assert answer(f"SELECT o.id FROM orders AS {name} JOIN orders o ON o.id = {name}.id") == expected
+
+
+@pytest.mark.parametrize("kind", ["JOIN", "LEFT JOIN"])
+def test_a_table_that_rows_in_windows_look_up_may_have_their_names(kind: str) -> None:
+    windows = "TABLE(TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' MINUTE))"
+    query = "SELECT a.id, b.id AS other, b.qty, b.user FROM {} a {} orders b ON a.user = b.user AND a.qty < b.qty"
+    found = answer(query.format(windows, kind))
+    assert found
+    assert sorted(found, key=repr) == sorted(answer(query.format("orders", kind)), key=repr)

@@ -32,6 +32,11 @@ REFUSED = {
         r"two queries of FROM have no name: write \(SELECT …\) AS name"
     ),
     "SELECT id FROM orders OFFSET": "OFFSET begins a clause, and nothing follows it",
+    "SELECT n FROM (SELECT COUNT(*) AS n FROM orders GROUP) AS c": "GROUP begins a clause, and nothing follows it",
+    "SELECT CASE WHEN id THEN FROM orders": "a part of WHEN is missing",
+    "SELECT id, qty AS id FROM orders UNION SELECT id, id FROM orders": (
+        r"the result has two columns id: .*\n  line 1, column 12"
+    ),
     "SELECT COUNT(*) AS n FROM orders GROUP BY": "GROUP BY needs at least one column or expression",
     "SELECT DATE_TRUNC('hours', at) AS t FROM orders": r"the unit is one of YEAR, QUARTER, .*\n  line 1, column",
     "SELECT DATE_TRUNC('yyyy', at) AS t FROM orders": "the unit is one of YEAR, QUARTER",

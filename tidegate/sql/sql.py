@@ -174,6 +174,9 @@ def result(relation: Any, context: Any, query: Any) -> PCollection[Any]:
 
 
 def _column(query: Any, name: str) -> Any:
-    """The last column of a SELECT that has a name; the query if it says none, as with `*`."""
+    """The last column of a SELECT that has a name; the query if it says none, as with `*`. Columns of a UNION are those
+    of its first query."""
+    while query.kind in ("Union", "Intersect", "Except", "Subquery"):
+        query = query.this
     items = query.expressions if query.kind == "Select" else []
     return next((each for each in reversed(items) if name in (each.alias, each.name)), query)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -16,7 +17,7 @@ from tidegate.sql.planning.intervals import time_bounds
 from tidegate.sql.planning.scope import fields_of
 from tidegate.sql.planning.sources import Source, last_that_pads_all, name_fields, visible_columns
 from tidegate.sql.planning.window_equations import settle_windows
-from tidegate.sql.steps.joining import joined, looks_up
+from tidegate.sql.steps.joining import joined
 from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
 from tidegate.sql.syntax.advice import for_kind
@@ -111,8 +112,9 @@ def _named_table(node: Any, context: Context) -> Relation:
     return _aliased(relation.called(name), node, context)
 
 
-_CLAUSES: Final = ("LIMIT", "OFFSET", "FETCH", "GROUP", "ORDER", "HAVING", "WHERE", "QUALIFY", "WINDOW")
-"""Words that sqlglot takes for the name of the table before them where a clause is incomplete."""
+_EMPTY_CLAUSE: Final = re.compile(r"(?:LIMIT|OFFSET|GROUP|ORDER)\s*(?:[;)]|$)", re.IGNORECASE)
+"""A word that sqlglot takes for the name of the table before it, though it begins a clause of which nothing follows."""
+_AS: Final = re.compile(r"\bAS\s*$", re.IGNORECASE)
 
 
 def _aliased(relation: Relation, node: Any, context: Context) -> Relation:
@@ -120,10 +122,9 @@ def _aliased(relation: Relation, node: Any, context: Context) -> Relation:
     if alias is None:
         return relation
     read(alias, "TableAlias", "this columns", context.source)
-    if alias.name.upper() in _CLAUSES and not alias.this.args.get("quoted"):
-        message = (
-            f"{alias.name} begins a clause, and nothing follows it: leave it out, or write the name in double quotes"
-        )
+    at, text = alias.this.start if alias.name else None, context.source.text
+    if at is not None and _EMPTY_CLAUSE.match(text, at) and not _AS.search(text, 0, at):
+        message = f"{alias.name} begins a clause, and nothing follows it: leave it out, or write AS before a name"
         raise context.refusal(message, alias)
     relation = relation.called(alias.name) if alias.name else relation
     names = [each.name for each in alias.args.get("columns") or ()]
@@ -315,11 +316,8 @@ def _join(
     if not bounded and not looked_up and left.windows == right.windows == "none":
         return _on_time(one.renamed(context), two.renamed(context), source, keys, conditions, rest, label, context)
     residual = _all(rest)
-    names = one.own, two.own
-    if looks_up(left.rows, right.rows, source.kind):  # then each task has the right rows: just the fields of the query
-        left, right, names = one.renamed(context), two.renamed(context), ({}, {})
     try:
-        rows = joined(left.rows, right.rows, source.kind, keys, residual, label, own=names)
+        rows = joined(left.rows, right.rows, source.kind, keys, residual, label, own=(one.own, two.own))
     except BuildError as error:
         raise context.refusal(f"this join is not possible: {error}", source.node) from None
     times = left.times

@@ -43,9 +43,10 @@ def joined(
     minus the left one. A bounded right side in the global window is looked up if the left side is in windows or
     unbounded.
     """
-    relation = _relation(_names(left, own[0]), _names(right, own[1]), kind, keys, on, within)
-    if within is None and looks_up(left, right, kind):
-        return _looked_up(left, right, relation, label)
+    one, two = (each or _under_their_own(rows) for rows, each in zip((left, right), own, strict=True))
+    relation = _relation(one, two, kind, keys, on, within)
+    if within is None and _looks_up(left, right, kind):
+        return _looked_up(left, right, (_columns(left, one), _columns(right, two)), relation, label)
     if not keys:
         zero = _zero()
         relation = replace(relation, keys=((zero, zero),))
@@ -68,8 +69,8 @@ def _relation(
     return Join(kind, pairs, tuple(Named(*each) for each in columns.items()), where, within)
 
 
-def _names(rows: PCollection[Any], own: Mapping[str, str]) -> Mapping[str, str]:
-    return own or {name: name for name in _schema(rows).names}
+def _under_their_own(rows: PCollection[Any]) -> Mapping[str, str]:
+    return {name: name for name in _schema(rows).names}
 
 
 def _schema(rows: PCollection[Any]) -> Schema:
@@ -90,28 +91,37 @@ def _zero() -> Tree:
 # -- look-up
 
 
-def looks_up(left: PCollection[Any], right: PCollection[Any], kind: JoinKind) -> bool:
-    """Whether the right side of a join without a distance in time is a side input."""
+def _looks_up(left: PCollection[Any], right: PCollection[Any], kind: JoinKind) -> bool:
     if kind not in _CAN_LOOK_UP or not right.is_bounded or not is_global(right.windowing):
         return False
     return not left.is_bounded or not is_global(left.windowing)
 
 
-def _looked_up(left: PCollection[Any], right: PCollection[Any], join: Join, label: str) -> PCollection[Any]:
-    """The join with the right side as a side input: by key, or as a list if there are no keys."""
+def _looked_up(
+    left: PCollection[Any],
+    right: PCollection[Any],
+    columns: tuple[tuple[Column, ...], tuple[Column, ...]],
+    join: Join,
+    label: str,
+) -> PCollection[Any]:
+    """The join with the right side as a side input: by key, or as a list if there are no keys.
+
+    `columns` are those of each side that the join reads: each task has them of all right elements.
+    """
     schemas = one, two = _schema(left), _schema(right)
     whole = replace(join, keys=((_zero(), _zero()),)) if not join.keys else join
     known = bound_relation(whole, schemas)
     assert isinstance(known, Join)
-    code = JoinCode(join.join, known.columns, known.where, one.names, two.names, len(join.keys) > 1)
+    lefts_read, rights_read = (tuple(each.name for each in side) for side in columns)
+    code = JoinCode(join.join, known.columns, known.where, lefts_read, rights_read, len(join.keys) > 1)
     lefts, rights = [], []
     for a, b in join.keys:
         a, b = bound_alike([bound(a, Input(one, two)), bound(b, Input(one, two))], "the keys of a join")
         lefts.append(a)
         rights.append(mapped(b, lambda each: replace(each, input=0) if isinstance(each, Column) else None))
-    side = Side(tuple(rights), access_of(right.element_type), _columns(two))
+    side = Side(tuple(rights), access_of(right.element_type), columns[1])
     pairs = Map(Made(_side, side), name=f"{label} right").with_output_types(pair_type(Any, tuple[Any, ...]))
-    own = Side(tuple(lefts), access_of(left.element_type), _columns(one))
+    own = Side(tuple(lefts), access_of(left.element_type), columns[0])
     rows = right | pairs
     shape = row_type(known, schemas, left.element_type)
     if join.keys:
@@ -121,8 +131,10 @@ def _looked_up(left: PCollection[Any], right: PCollection[Any], join: Join, labe
     return left | step.with_output_types(shape)
 
 
-def _columns(schema: Schema) -> tuple[Tree, ...]:
-    return tuple(Column(each.name, each.type, each.nullable) for each in schema.fields)
+def _columns(rows: PCollection[Any], own: Mapping[str, str]) -> tuple[Column, ...]:
+    """The columns of some rows that joined rows have under other names."""
+    read = set(own.values())
+    return tuple(Column(each.name, each.type, each.nullable) for each in _schema(rows).fields if each.name in read)
 
 
 @dataclass(frozen=True, slots=True)

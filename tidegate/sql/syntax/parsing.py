@@ -151,7 +151,8 @@ def _in_words(message: str) -> str:
     """A message of sqlglot's without names of its classes."""
     missing = re.match(r"Required keyword: '\w+' missing for <class '(?:\w+\.)*(\w+)'>", message)
     if missing is not None:
-        return f"a part of {re.sub(r'(?<=[a-z])(?=[A-Z])', '_', missing[1]).upper()} is missing"
+        name = "WHEN" if missing[1] == "If" else re.sub(r"(?<=[a-z])(?=[A-Z])", "_", missing[1]).upper()
+        return f"a part of {name} is missing"
     token = re.search(r"<Token .*?text: (.*?), line:.*", message)
     if token is None:
         return message

@@ -174,13 +174,12 @@ class _Reader:
         if kind == "STRING":
             advice = f"name the file in WITH name AS (SELECT * FROM '{text}') or CREATE TABLE, and write TABLE name"
             raise self.source.error(f"{self.name} takes the name of a table: {advice}", self._here())
-        if kind == "L_PAREN" and _name(self.tokens, self.at + 1) == "SELECT":
-            text = "SELECT"
-        elif kind != "IDENTIFIER" and not text.isidentifier():
-            raise self.source.error(f"{what} is missing in {self.name}", self._here())
-        if text.upper() in ("SELECT", "WITH"):
+        first = _name(self.tokens, self.at + 1 if kind == "L_PAREN" else self.at)
+        if first in ("SELECT", "WITH"):
             message = f"{self.name} takes the name of a table: name the query in WITH name AS (…), and write TABLE name"
             raise self.source.error(message, self._here())
+        if kind != "IDENTIFIER" and not text.isidentifier():
+            raise self.source.error(f"{what} is missing in {self.name}", self._here())
         self.at += 1
         return text
 
