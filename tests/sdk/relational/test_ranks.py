@@ -21,8 +21,8 @@ def one_by_one(fn: FirstEntriesFn, entries: list[Any]) -> list[Any]:
 
 
 def by_lines(fn: FirstEntriesFn, entries: list[Any]) -> list[Any]:
-    if fn.adding is None:
-        pytest.skip("no lines of its own: it calls functions")
+    """As a loop adds them, which has the combiner's lines among its own."""
+    assert fn.adding is not None
     made = eval(fn.initial)
     lines = compile("\n".join(fn.adding), "lines", "exec")
     for entry in entries:
@@ -35,16 +35,32 @@ def in_two_parts(fn: FirstEntriesFn, entries: list[Any]) -> list[Any]:
     return fn.merge_accumulators(parts)
 
 
-@pytest.mark.parametrize("add", [one_by_one, by_lines, in_two_parts])
-@pytest.mark.parametrize("limit", [None, 1, 30, 1000])
-@pytest.mark.parametrize("descending", [(False,), (True,), (False, True), (True, True)])
+LIMITS = (None, 1, 30, 1000)
+ORDERS = ((False,), (True,), (False, True), (True, True))
+
+
+@pytest.mark.parametrize("add", [one_by_one, in_two_parts])
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("descending", ORDERS)
 def test_the_first_entries_in_an_order_are_kept(add: Adding, limit: int | None, descending: tuple[bool, ...]) -> None:
+    assert_kept(add, FirstEntriesFn(descending, len(descending), limit), descending, limit)
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("descending", ORDERS)
+def test_lines_add_what_is_kept_whole_or_sorted_at_once(limit: int | None, descending: tuple[bool, ...]) -> None:
+    fn = FirstEntriesFn(descending, len(descending), limit)
+    assert (fn.adding is None) == (limit is not None and descending == (False, True))
+    if fn.adding is not None:
+        assert_kept(by_lines, fn, descending, limit)
+
+
+def assert_kept(add: Adding, fn: FirstEntriesFn, descending: tuple[bool, ...], limit: int | None) -> None:
     draw = random.Random(1)
     several = len(descending) > 1
     entries: list[Any] = [
         tuple(draw.randrange(40) for _ in descending) if several else draw.randrange(200) for _ in range(500)
     ]
-    fn = FirstEntriesFn(descending, len(descending), limit)
     kept = add(fn, entries)
     assert limit is None or len(kept) <= 2 * limit + 64
     signs = [-1 if each else 1 for each in descending]

@@ -21,7 +21,6 @@ from tidegate.sdk.relational.python.values import field_of
 from tidegate.sdk.relational.relations import Order
 from tidegate.sdk.relational.steps.rows import KEY_NAMES, key_of
 
-_element: Final = itemgetter(-1)
 _SLACK: Final = 64
 """How many elements beyond twice the limit are kept before they are sorted."""
 
@@ -35,37 +34,24 @@ class Ordered:
     limit: int | None
 
 
-class FirstEntriesFn(GeneratedCombineFn):
-    """Combines the entries of `entry_function` to a list of the first `limit` ones (None: all).
-
-    `descending` says for each value by which entries are sorted whether the greatest comes first; an entry has so many
-    of these before its other values, of `width` in all. An entry of one value is the value.
-    """
+class _First(GeneratedCombineFn):
+    """Combines entries, which `add_input` makes of inputs, to a list of the first `limit` ones by some sorts (None:
+    all). Its subclasses make `add_input` and `extract_output`."""
 
     in_parts = True
     has_identity = True
 
-    def __init__(self, descending: tuple[bool, ...], width: int, limit: int | None) -> None:
-        self.parts = descending, width, limit
+    def __init__(self, sorts: tuple[Sort, ...], limit: int | None) -> None:
         self.limit = limit
-        self._sorts: tuple[Sort, ...] = tuple(_sorts(descending))
-        if len(self._sorts) == 1 and len(descending) == width:
-            self._sorts = ((None, descending[0]),)
-        self.adding = _adding_lines(self._sorts, limit)
-        lines = ["entries.append(entry)", *_pruning(limit), "return entries"]
-        self.add_input = compiled("add", "entries, entry", lines, {"prune": self._prune})  # type: ignore[method-assign]
-        self.extract_output = _extracting(self._sorts, limit, "found")  # type: ignore[method-assign,assignment]
+        self._sorts = sorts
 
     @property
     def initial(self) -> str:
         return "[]"
 
     def add_all(self, accumulator: list[Any], inputs: Iterable[Any]) -> list[Any]:
-        if self.limit is None:
-            accumulator.extend(inputs)
-            return accumulator
-        for entry in inputs:
-            self.add_input(accumulator, entry)
+        for each in inputs:
+            self.add_input(accumulator, each)
         return accumulator
 
     def create_accumulator(self) -> list[Any]:
@@ -83,25 +69,46 @@ class FirstEntriesFn(GeneratedCombineFn):
     def _prune(self, entries: list[Any]) -> None:
         _sort(entries, self._sorts, self.limit)
 
+
+class FirstEntriesFn(_First):
+    """Combines the entries of `entry_function` to a list of the first `limit` ones (None: all).
+
+    `descending` says for each value by which entries are sorted whether the greatest comes first; an entry has so many
+    of these before its other values, of `width` in all. An entry of one value is the value.
+    """
+
+    def __init__(self, descending: tuple[bool, ...], width: int, limit: int | None) -> None:
+        sorts = tuple(_sorts(descending))
+        if len(sorts) == 1 and len(descending) == width:
+            sorts = ((None, descending[0]),)
+        super().__init__(sorts, limit)
+        self.parts = descending, width, limit
+        self.adding = _adding_lines(sorts, limit)
+        lines = ["entries.append(entry)", *_pruning(limit), "return entries"]
+        self.add_input = compiled("add", "entries, entry", lines, {"prune": self._prune})  # type: ignore[method-assign]
+        self.extract_output = _extracting(sorts, limit, "found")  # type: ignore[method-assign,assignment]
+
+    def add_all(self, accumulator: list[Any], inputs: Iterable[Any]) -> list[Any]:
+        if self.limit is not None:
+            return super().add_all(accumulator, inputs)
+        accumulator.extend(inputs)
+        return accumulator
+
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstEntriesFn, self.parts
 
 
-class FirstFn(FirstEntriesFn):
+class FirstFn(_First):
     """Combines elements to a list of the first ones in an order; an entry is an element behind the values by which it
     is sorted."""
 
-    def __init__(self, ordered: Ordered) -> None:
-        super().__init__(tuple(each.descending for each in ordered.order), len(ordered.order) + 1, ordered.limit)
-        self.ordered = ordered
-        self.adding = None
-        self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
-        self.extract_output = _extracting(self._sorts, ordered.limit, "list(map(element, found))")  # type: ignore[method-assign,assignment]
+    adding = None
 
-    def add_all(self, accumulator: list[Any], inputs: Iterable[Any]) -> list[Any]:
-        for element in inputs:
-            self.add_input(accumulator, element)
-        return accumulator
+    def __init__(self, ordered: Ordered) -> None:
+        super().__init__(tuple(_sorts([each.descending for each in ordered.order])), ordered.limit)
+        self.ordered = ordered
+        self.add_input = _adding(ordered, self._prune)  # type: ignore[method-assign,assignment]
+        self.extract_output = _extracting(self._sorts, ordered.limit, "[entry[-1] for entry in found]")  # type: ignore[method-assign,assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FirstFn, (self.ordered,)
@@ -139,7 +146,7 @@ def _extracting(sorts: Sequence[Sort], limit: int | None, result: str) -> Callab
     if limit is not None:
         lines.append(f"del found[{limit}:]")
     names = {f"values{number}": values for number, (values, _) in enumerate(sorts)}
-    return compiled("first", "entries", [*lines, f"return {result}"], names | {"element": _element})
+    return compiled("first", "entries", [*lines, f"return {result}"], names)
 
 
 def _adding_lines(sorts: Sequence[Sort], limit: int | None) -> tuple[str, ...] | None:
