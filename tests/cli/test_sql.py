@@ -137,6 +137,67 @@ def test_a_statement_that_is_wrong_is_refused(statement: str, message: str) -> N
     assert message in result.output
 
 
+@pytest.mark.parametrize(
+    ("statement", "place"),
+    [
+        ("CREATE TABLE t WITH ('path' = 'x.csv',\n'pth' = 'y')", "'pth'"),
+        ("CREATE TABLE t WITH ('path' = 'x.csv',\n'path' = 'y.csv')", "'path' = 'y.csv'"),
+        ("CREATE TABLE t WITH ('connector' =\n'kafka', 'path' = 'x')", "'kafka'"),
+        ("CREATE TABLE t WITH ('path' = 'x.csv', 'format' =\n'cvs')", "'cvs'"),
+        ("CREATE TABLE t WITH ('path' =\n'x.txt')", "'x.txt'"),
+        ("CREATE TABLE t WITH ('path' = 'x.csv', 'follow' =\n'yes')", "'yes'"),
+        ("CREATE TABLE t WITH ('path' = 'x.json', 'delimiter' = ';')", "'delimiter'"),
+        ("CREATE TABLE t (a BIGINT,\nb INT) WITH ('path' = 'x.csv')", "b INT"),
+        ("CREATE TABLE t (a BIGINT,\na BIGINT) WITH ('path' = 'x.csv')", "a BIGINT)"),
+        ("CREATE TABLE t (a BIGINT, WATERMARK FOR\na AS a) WITH ('path' = 'x.csv')", "a AS a"),
+        ("CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS b) WITH ('path' = 'x.csv')", "b)"),
+        (
+            "CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a, WATERMARK FOR a AS a) WITH ('path' = 'x.csv')",
+            "WATERMARK FOR a AS a)",
+        ),
+        ("CREATE TABLE t (a TIMESTAMP, WATERMARK FOR a AS a - INTERVAL '5' ELLS) WITH ('path' = 'x.csv')", "'5' ELLS"),
+    ],
+)
+def test_an_error_in_create_table_points_to_what_is_wrong_in_it(statement: str, place: str) -> None:
+    result = sql("-e", f"{statement}; SELECT 1 AS x FROM 'bids.csv'")
+    shown, caret = result.output.splitlines()[-2:]
+    assert shown[caret.index("^") :].startswith(place), result.output
+
+
+def test_csv_of_another_delimiter_is_read_and_written(folder: Path) -> None:
+    (folder / "semicolons.csv").write_text(BIDS.replace(",", ";"))
+    create = """
+    CREATE TABLE some WITH ('path' = 'semicolons.csv', 'delimiter' = ';');
+    CREATE TABLE bars WITH ('path' = 'out/bars', 'format' = 'csv', 'delimiter' = '|');
+    """
+    result = sql("-e", f"{create} INSERT INTO bars SELECT item, price FROM some WHERE price > 4")
+    assert result.exit_code == 0
+    (written,) = (folder / "out").iterdir()
+    assert sorted(written.read_text().splitlines()) == ['"item"|"price"', '"lamp"|5', '"vase"|8']
+
+
+def test_a_column_that_a_file_lacks_is_null_if_the_table_says_so(folder: Path) -> None:
+    (folder / "in").mkdir()
+    (folder / "in" / "1.csv").write_text("item\nvase\n")
+    (folder / "in" / "2.csv").write_text("item,price\nlamp,5\n")
+    table = "CREATE TABLE bids (item VARCHAR, price BIGINT) WITH ('path' = 'in/*.csv'{});"
+    query = "SELECT item, price FROM bids ORDER BY item LIMIT 2"
+    union = ", 'schema_evolution' = 'union'"
+    assert sql("-e", f"{table.format(union)} {query}").output == "item,price\nlamp,5\nvase,\n"
+    assert "schema_evolution='union' puts None in its place" in sql("-e", f"{table.format('')} {query}").output
+    refused = sql("-e", f"{table.format(union.replace('union', 'unite'))} {query}").output
+    assert "schema_evolution is 'refuse' or 'union', not 'unite'" in refused
+
+
+@pytest.mark.parametrize("option", ["'schema_evolution' = 'union'", "'follow' = 'true'"])
+def test_a_table_whose_columns_only_its_files_tell_is_refused(option: str) -> None:
+    result = sql("-e", f"CREATE TABLE bids\nWITH ('path' = 'bids*.csv', {option}); SELECT item FROM bids")
+    assert result.exit_code == 2
+    assert "the columns of bids aren't known before its files are read: name them, as in CREATE TABLE bids (" in (
+        result.output
+    )
+
+
 TABLES = """
 CREATE TABLE bids (item VARCHAR NOT NULL, price BIGINT NOT NULL) WITH ('path' = 'bids.csv');
 CREATE TABLE some (item VARCHAR NOT NULL, price BIGINT) WITH ('path' = 'out/some', 'format' = 'json');

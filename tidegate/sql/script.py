@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import PurePath
-from typing import Annotated, Any, Final
+from typing import Any
 
-from tidegate import io
-from tidegate.sdk.data.columns import UNKNOWN, Field, type_named
-from tidegate.sdk.data.schema import column_type
 from tidegate.sdk.errors import BuildError, SqlError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Map
-from tidegate.sdk.time import Duration
 from tidegate.sql.sql import Sql
 from tidegate.sql.syntax.parse_tree import Node
 from tidegate.sql.syntax.parsing import Parsed
 from tidegate.sql.syntax.scripts import Insertion, Statement, TableDefinition, statements_of
 from tidegate.sql.syntax.table_functions import PREFIX
-
-_READERS: Final[dict[str, Callable[..., Any]]] = {
-    "csv": io.ReadFromCsv,
-    "json": io.ReadFromJson,
-    "parquet": io.ReadFromParquet,
-    "avro": io.ReadFromAvro,
-    "arrow": io.ReadFromArrow,
-}
-_WRITERS: Final[dict[str, Callable[..., Any]]] = {
-    "csv": io.WriteToCsv,
-    "json": io.WriteToJson,
-    "parquet": io.WriteToParquet,
-    "avro": io.WriteToAvro,
-    "arrow": io.WriteToArrow,
-}
-_SUFFIXES: Final = {"jsonl": "json", "ndjson": "json", "feather": "arrow"}
-_OPTIONS: Final = ("connector", "path", "format", "timezone", "follow")
+from tidegate.sql.tables import READERS, SUFFIXES, check_definition, reader_of, why_not_inserted, writer_of
 
 
 @dataclass(slots=True)
@@ -127,12 +105,12 @@ class Script:
         name = f"Insert into {statement.table}"
         rows = self._rows(statement.query, f"{name}: query")
         reason = why_not_inserted(definition, rows.schema.fields if rows.schema is not None else ())
-        path = definition.options["path"]
+        path = definition.path
         if path.rstrip("/") in self._read_paths:
             reason = f"the script reads {path}, too, in the same run: read it in a script of its own"
         if reason is not None:
             raise source.refusal(f"INSERT INTO {statement.table}: {reason}", statement.query.tree)
-        rows | _WRITERS[format_of(definition)](path, name=name)
+        rows | writer_of(definition, name)
         self.written.append(path)
 
     def _rows(self, statement: Parsed, label: str) -> PCollection[Any]:
@@ -149,7 +127,7 @@ class Script:
             definition = self._definition(name)
             own = name if definition is None else definition.name
             self._named.add(own)
-            path = own if definition is None else definition.options["path"]
+            path = own if definition is None else definition.path
             if path.rstrip("/") in [each.rstrip("/") for each in self.written]:
                 message = f"the script inserts into {path}, too, in the same run: read it in a script of its own"
                 raise statement.source.refusal(message, statement.tree)
@@ -162,7 +140,7 @@ class Script:
                 raise statement.source.refusal(message, _node_of(name, statement)) from None
             if rows is None and definition is None and _is_path(own) and own not in _tables_of_with(statement):
                 message = (
-                    f"{own!r} is no table, and its suffix is none of {', '.join([*_READERS, *_SUFFIXES])}: write "
+                    f"{own!r} is no table, and its suffix is none of {', '.join([*READERS, *SUFFIXES])}: write "
                     f"CREATE TABLE t WITH ('path' = {own!r}, 'format' = '…')"
                 )
                 raise statement.source.refusal(message, _node_of(name, statement))
@@ -174,11 +152,18 @@ class Script:
     def _table(self, name: str, definition: TableDefinition | None) -> PCollection[Any] | None:
         if name not in self._read:
             suffix = PurePath(name).suffix.lstrip(".").lower()
-            kind = _SUFFIXES.get(suffix, suffix)
+            kind = SUFFIXES.get(suffix, suffix)
             if definition is not None:
-                self._read[name] = self.pipeline | reader_of(definition)
-            elif kind in _READERS:
-                self._read[name] = self.pipeline | _READERS[kind](name, name=f"Read {PurePath(name).name}")
+                rows = self.pipeline | reader_of(definition)
+                if rows.schema is None:
+                    message = (
+                        f"the columns of {definition.name} aren't known before its files are read: name them, as in "
+                        f"CREATE TABLE {definition.name} (id BIGINT, …)"
+                    )
+                    raise definition.source.error(message, definition.start)
+                self._read[name] = rows
+            elif kind in READERS:
+                self._read[name] = self.pipeline | READERS[kind](name, name=f"Read {PurePath(name).name}")
         return self._read.get(name)
 
 
@@ -205,106 +190,3 @@ class Query(Sql):
 
     def expand(self, input: Any) -> Any:
         return self.rows_of(self.statement, input, self.used)
-
-
-def check_definition(definition: TableDefinition) -> None:
-    """Raise SqlError for a table whose connector, format, options or types there are not."""
-    options = definition.options
-
-    def refuse(message: str) -> Exception:
-        return definition.source.error(f"the table {definition.name}: {message}", definition.start)
-
-    unknown = [key for key in options if key not in _OPTIONS]
-    if unknown:
-        raise refuse(f"there is no option {unknown[0]!r}; there are {', '.join(_OPTIONS)}")
-    if options.get("connector", "filesystem") != "filesystem":
-        raise refuse(f"there is no connector {options['connector']!r}: tables are files, 'connector' = 'filesystem'")
-    if "path" not in options:
-        raise refuse("WITH needs a 'path'")
-    if format_of(definition) not in _READERS:
-        raise refuse(f"the format {format_of(definition)!r} is none of {', '.join(_READERS)}: give 'format' = '…'")
-    for name, type in definition.columns:
-        if _hint_of(type) is None:
-            raise refuse(f"the column {name} has the type {type}, and types are {', '.join(_TYPES)}, DECIMAL(p, s)")
-    columns = [name for name, _ in definition.columns]
-    twice = next((name for at, name in enumerate(columns) if name in columns[:at]), None)
-    if twice is not None:
-        raise refuse(f"there are two columns {twice}")
-    follow = options.get("follow", "false")
-    if follow.lower() not in ("true", "false"):
-        raise refuse(f"'follow' is 'true' or 'false', not {follow!r}")
-    if definition.time is not None and dict(definition.columns).get(definition.time) != "TIMESTAMP":
-        raise refuse(f"WATERMARK FOR {definition.time} needs the column {definition.time} TIMESTAMP")
-
-
-_TYPES: Final[dict[str, Any]] = {
-    "BOOLEAN": bool,
-    "BIGINT": int,
-    "DOUBLE": float,
-    "STRING": str,
-    "VARCHAR": str,
-    "BINARY": bytes,
-    "DATE": datetime.date,
-    "TIMESTAMP": datetime.datetime,
-}
-
-
-def _hint_of(type: str) -> Any:
-    """The type of Python for a column's type; None if there is none."""
-    if type.startswith("DECIMAL"):
-        try:
-            type_named(type)
-        except ValueError:
-            return None
-        return Annotated[decimal.Decimal, type.lower()]
-    return _TYPES.get(type)
-
-
-def why_not_inserted(definition: TableDefinition, found: Sequence[Field]) -> str | None:
-    """Why rows of these fields are no rows of a table; None if they are. A table without columns takes all rows."""
-    names = [each.name for each in found]
-    wanted = [name for name, _ in definition.columns]
-    if not wanted:
-        return None
-    if names != wanted:
-        return f"the table has the columns {', '.join(wanted)}, and the query {', '.join(names)}"
-    for (name, type), each in zip(definition.columns, found, strict=True):
-        if each.type not in (column_type(_hint_of(type)), UNKNOWN):
-            return f"the column {name} is {type} in the table and {each.type} in the query: write CAST(… AS {type})"
-        if each.nullable and name in definition.required:
-            return f"the column {name} is NOT NULL in the table and may be NULL in the query: write COALESCE({name}, …)"
-    return None
-
-
-def format_of(definition: TableDefinition) -> str:
-    """The format of a table's files: that given, or that of the path's suffix."""
-    suffix = PurePath(definition.options["path"]).suffix.lstrip(".").lower()
-    return definition.options.get("format", _SUFFIXES.get(suffix, suffix)).lower()
-
-
-def reader_of(definition: TableDefinition) -> Any:
-    """The step that reads a table."""
-    arguments: dict[str, Any] = {}
-    if definition.columns:
-        types = {name: _hint_of(type) for name, type in definition.columns}
-        required = definition.required
-        arguments["schema"] = {name: type if name in required else type | None for name, type in types.items()}
-    if "timezone" in definition.options:
-        arguments["timezone"] = definition.options["timezone"]
-    if definition.options.get("follow", "false").lower() == "true":
-        arguments["follow"] = True
-    if definition.time is not None:
-        arguments["timestamp"] = TimeOf(definition.time)
-        arguments["out_of_orderness"] = Duration(micros=definition.delay)
-    reader = _READERS[format_of(definition)]
-    return reader(definition.options["path"], name=f"Read {definition.name}", **arguments)
-
-
-class TimeOf:
-    """A function from a row to the value of its time column."""
-
-    def __init__(self, column: str) -> None:
-        self.column = column
-
-    def __call__(self, row: Any) -> Any:
-        return getattr(row, self.column)

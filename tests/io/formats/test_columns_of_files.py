@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,6 +50,25 @@ def test_declared_columns_are_the_schema(tmp_path: Path) -> None:
     declared = {"user": str, "qty": float | None}
     orders = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "orders.csv", schema=declared, columns=["qty", "user"])
     assert str(orders.schema) == "qty double, user string not null"
+
+
+def test_declared_columns_are_the_schema_before_any_file_is_there(tmp_path: Path) -> None:
+    declared: dict[str, Any] = {"at": datetime, "user": str, "qty": float | None}
+    (tmp_path / "in").mkdir()
+    follow: dict[str, Any] = {"follow": True, "allow_empty": True}
+    visits = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "in" / "*.csv", schema=declared, **follow)
+    assert str(visits.schema) == "at timestamp not null, user string not null, qty double"
+    (tmp_path / "in" / "a.csv").write_text("at,user\n")
+    union = tg.Pipeline() | tg.io.ReadFromCsv(tmp_path / "in" / "*.csv", schema=declared, schema_evolution="union")
+    assert union.schema == visits.schema
+
+
+def test_a_file_tells_the_digits_of_decimals_that_the_author_declares(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"price": pa.array([Decimal("1.2345")])}), tmp_path / "a.parquet")
+    declared: dict[str, Any] = {"price": Annotated[Decimal, "decimal(10,2)"]}
+    prices = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema=declared)
+    united = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema=declared, schema_evolution="union")
+    assert [str(prices.schema), united.schema] == ["price decimal(5,4) not null", None]
 
 
 def test_a_followed_file_that_states_its_columns_is_known_before_it_is_old_enough_to_be_read(tmp_path: Path) -> None:

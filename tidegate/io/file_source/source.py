@@ -27,7 +27,7 @@ from tidegate.io.file_source.record_files import RecordFiles, packed, total_cost
 from tidegate.io.first_contact import check_readable
 from tidegate.io.records.column_types import schema_of_records
 from tidegate.io.records.problems import SchemaMismatch
-from tidegate.io.records.projection import Selection
+from tidegate.io.records.projection import Selection, declared
 from tidegate.io.records.schema import RecordSchema
 from tidegate.io.records.types import unify
 from tidegate.io.storage_options import StorageOptions
@@ -114,6 +114,7 @@ class FileSource(Source[Any]):
         found = matching(self.patterns, self.allow_empty or not self.bounded, BuildError, self.storage_options)
         for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
             _compression.check(used, self.of)
+        self._declare_columns()
         if self.follow is not None:
             self._check_columns_known(found)
             found.sort(key=lambda file: (file.info.modified or 0, file.url))
@@ -194,6 +195,12 @@ class FileSource(Source[Any]):
                 "are not known. Give them, with schema= or a class as as_=, or set allow_empty=True to take them from "
                 "the first file that appears"
             )
+
+    def _declare_columns(self) -> None:
+        """Take the columns from the author's schema, if it tells all of them, so that they don't depend on files."""
+        columns = declared(self.selection)
+        if columns is not None and self.selection.shape.kind in ("row", "dict"):
+            object.__setattr__(self, "_schema", schema_of_records(columns))
 
     def _check_first(self, first: Found) -> None:
         """Raise BuildError if the columns of the first file don't fit, rather than fail when the run has started."""

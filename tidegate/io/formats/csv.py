@@ -92,8 +92,7 @@ class CsvFormat(FileFormat):
             names, body = self._header(text, stream)
             if not names:
                 return
-            known = reading.reference or self.inspect(file, reading.selection) or RecordSchema(())
-            found = RecordSchema(tuple(known.field(name) or Field(name, _string()) for name in names))
+            found = self._found(file, names, reading)
             projection = reading.project(file, found)
         except ReadError as error:
             if reading.refuses(error):
@@ -114,6 +113,19 @@ class CsvFormat(FileFormat):
         quote = self._quote
         pieces = whole_records(stream, start, file.part.end, self.max_record_bytes, quote, text.refuse)
         yield from chunks_of(text, pieces, start, quote, reading, lambda piece: _decoded(text, piece, parser, decoder))
+
+    def _found(self, file: OpenedFile, names: tuple[str, ...], reading: Reading) -> RecordSchema:
+        """The columns of a file, as they are parsed: as those of the other files, or as the author's schema says."""
+        selection = reading.selection
+        schemas = [reading.reference] if reading.reference is not None else []
+        known = set(reading.reference.names) if reading.reference is not None else set()
+        if not schemas or (selection.schema is not None and set(names) & set(selection.schema.names) - known):
+            schemas.append(self.inspect(file, selection) or RecordSchema(()))
+
+        def field(name: str) -> Field:
+            return next((found for each in schemas if (found := each.field(name)) is not None), Field(name, _string()))
+
+        return RecordSchema(tuple(field(name) for name in names))
 
     @property
     def _quote(self) -> bytes | None:

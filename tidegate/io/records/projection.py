@@ -13,7 +13,7 @@ from tidegate.io.records.predicate import Condition, conditions_of
 from tidegate.io.records.problems import BadRecords, SchemaMismatch, check_bad_records
 from tidegate.io.records.schema import Field, RecordSchema, SchemaLike, schema_of
 from tidegate.io.records.shapes import Shape, shape_of
-from tidegate.io.records.types import check_same, resolve
+from tidegate.io.records.types import check_same, fit_for_python, kind_of, resolve
 from tidegate.sdk.errors import BuildError
 
 SchemaEvolution: TypeAlias = Literal["refuse", "union"]
@@ -138,6 +138,28 @@ def target_fields(selection: Selection, reference: RecordSchema) -> tuple[Field,
     return tuple(
         Field(field.name, field.type) for field in reference.select(selection.columns or reference.names).fields
     )
+
+
+def declared(selection: Selection) -> tuple[Projected, ...] | None:
+    """The columns of the elements, if the author's schema tells all of them; None if it takes a file to know them.
+
+    Decimals and nested types have to be exact for it, since the type in the file is kept where it only resembles the
+    schema's.
+    """
+    if selection.schema is None:
+        return None
+    fields = target_fields(selection, selection.schema)
+    if not all(each.type is not None and (each.exact or kind_of(each.type) in _TOLD_BY_KIND) for each in fields):
+        return None
+    zone = selection.timezone or "UTC"
+    return tuple(
+        Projected(each.name, fit_for_python(each.type, each.name, zone), each.nullable, in_file=False)
+        for each in fields
+    )
+
+
+_TOLD_BY_KIND: Final = frozenset({"boolean", "integer", "float", "string", "binary", "timestamp", "date"})
+"""Kinds of which all types have the same column type."""
 
 
 def project(

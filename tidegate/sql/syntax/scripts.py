@@ -13,21 +13,52 @@ from tidegate.sql.syntax.text import SqlText
 
 
 @dataclass(frozen=True, slots=True)
-class TableDefinition:
-    """CREATE TABLE: columns as pairs of a name and a type in SQL, and what WITH says.
-
-    `time` is the column of WATERMARK FOR, and `delay` how much later than it the watermark is (µs). `required` are the
-    columns that are NOT NULL. `start` is the offset of the statement in the text.
-    """
+class ColumnDefinition:
+    """A column of a table. `type` is that of SQL, `required` says NOT NULL, and `start` is its offset in the text."""
 
     name: str
-    columns: tuple[tuple[str, str], ...]
-    required: frozenset[str]
-    time: str | None
+    type: str
+    required: bool
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What WITH says of a key. `start` is the offset of the key in the text, and `value_start` that of the value."""
+
+    value: str
+    start: int
+    value_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """WATERMARK FOR a column, `delay` µs behind it. `start` is the offset of the column in the text."""
+
+    column: str
     delay: int
-    options: Mapping[str, str]
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class TableDefinition:
+    """CREATE TABLE: columns, and what WITH says. `start` is the offset of the statement in the text."""
+
+    name: str
+    columns: tuple[ColumnDefinition, ...]
+    watermark: Watermark | None
+    options: Mapping[str, Option]
     source: SqlText
     start: int
+
+    def option(self, key: str) -> str | None:
+        """The value of an option; None if it isn't given."""
+        return self.options[key].value if key in self.options else None
+
+    @property
+    def path(self) -> str:
+        """Where the table's files are."""
+        return self.options["path"].value
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +118,8 @@ class _Definition:
         self.tokens = tokens
         self.source = source
         self.at = 1
-        self.columns: list[tuple[str, str]] = []
-        self.required: set[str] = set()
-        self.time: str | None = None
-        self.delay = 0
+        self.columns: list[ColumnDefinition] = []
+        self.watermark: Watermark | None = None
 
     def table(self) -> TableDefinition:
         """The definition."""
@@ -108,13 +137,13 @@ class _Definition:
         if self.at < len(self.tokens):
             raise self._error(f"{_word(self.tokens, self.at)} is not expected in CREATE TABLE: write {_FORM}")
         start = int(self.tokens[0].start)
-        columns, required = tuple(self.columns), frozenset(self.required)
-        return TableDefinition(name, columns, required, self.time, self.delay, options, self.source, start)
+        return TableDefinition(name, tuple(self.columns), self.watermark, options, self.source, start)
 
     def _column(self) -> None:
         if self._is("WATERMARK") and _word(self.tokens, self.at + 1) == "FOR":
             self._watermark()
             return
+        start = self._start()
         name, type = self._take(), self._take().upper()
         if type in ("DECIMAL", "NUMERIC"):
             precision, scale = self._digits()
@@ -123,11 +152,11 @@ class _Definition:
             self.at += 1
             self._take()
             self._expect(")")
-        self.columns.append((name, type))
-        if self._is("NOT"):
+        required = self._is("NOT")
+        if required:
             self.at += 1
             self._expect("NULL")
-            self.required.add(name)
+        self.columns.append(ColumnDefinition(name, type, required, start))
 
     def _digits(self) -> tuple[str, str]:
         """The digits of DECIMAL(p, s); without any, ten, none of them after the point."""
@@ -142,27 +171,38 @@ class _Definition:
         return given[0], given[1]
 
     def _watermark(self) -> None:
+        if self.watermark is not None:
+            raise self._error("a table has one WATERMARK FOR")
         self.at += 2
-        self.time = self._take()
+        start, delay = self._start(), 0
+        column = self._take()
         self._expect("AS")
-        if self._take() != self.time:
-            raise self._error(f"WATERMARK FOR {self.time} is AS {self.time}, or that minus an interval")
+        if self._take() != column:
+            self.at -= 1
+            raise self._error(f"WATERMARK FOR {column} is AS {column}, or that minus an interval")
         if self._is("-"):
             self.at += 1
             self._expect("INTERVAL")
             number, unit = self._take(), self._take().upper().removesuffix("S")
             if unit not in UNITS or not number.replace(".", "", 1).isdigit():
+                self.at -= 2
                 raise self._error("the delay of a watermark is an interval such as INTERVAL '5' SECONDS")
-            self.delay = round(float(number) * UNITS[unit])
+            delay = round(float(number) * UNITS[unit])
+        self.watermark = Watermark(column, delay, start)
 
-    def _options(self) -> dict[str, str]:
-        found: dict[str, str] = {}
+    def _options(self) -> dict[str, Option]:
+        found: dict[str, Option] = {}
         self._expect("WITH")
         self._expect("(")
         while True:
+            start = self._start()
             key = self._take()
+            if key in found:
+                self.at -= 1
+                raise self._error(f"the option {key!r} is given twice")
             self._expect("=")
-            found[key] = self._take()
+            value_start = self._start()
+            found[key] = Option(self._take(), start, value_start)
             if not self._is(","):
                 break
             self.at += 1
@@ -183,6 +223,9 @@ class _Definition:
         self.at += 1
         return str(self.tokens[self.at - 1].text)
 
+    def _start(self) -> int:
+        """The offset of the next token, or that of the last one."""
+        return int(self.tokens[min(self.at, len(self.tokens) - 1)].start)
+
     def _error(self, message: str) -> Exception:
-        last = self.tokens[min(self.at, len(self.tokens) - 1)]
-        return self.source.error(message, int(last.start))
+        return self.source.error(message, self._start())
