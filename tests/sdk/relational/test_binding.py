@@ -34,7 +34,7 @@ def test_a_unit_of_a_document_that_is_none_is_refused(unit: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "told"),
     [
-        (tg.col("a") + tg.col("s"), r"in a \+ s, \+ takes \(bigint bigint; .*not \(bigint, string\)"),
+        (tg.col("a") + tg.col("s"), r"in a \+ s, \+ takes \(bigint, bigint; .*not \(bigint, string\)"),
         (tg.col("a").cast("date"), "a value of type bigint can't be cast to date; it can be cast to decimal, double"),
         (tg.fn.when(tg.col("a"), 1), "the condition a is of type bigint, not boolean"),
         (tg.fn.when(tg.col("p"), 1).otherwise("x"), "have no common type: they are bigint, string"),

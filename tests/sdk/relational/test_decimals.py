@@ -204,5 +204,5 @@ def test_stored_decimals_wider_than_those_of_sql_are_unknown() -> None:
 
 
 def test_whole_quotients_of_decimals_are_refused() -> None:
-    with pytest.raises(tg.TypeCheckError, match=r"div takes \(bigint bigint\), not \(decimal\(12,2\), bigint\)"):
+    with pytest.raises(tg.TypeCheckError, match=r"div takes \(bigint, bigint\), not \(decimal\(12,2\), bigint\)"):
         items() | tg.Select(x=tg.fn.div("price", 2))

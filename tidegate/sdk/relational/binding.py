@@ -369,5 +369,7 @@ def _wrong_types(operation: Operation, arguments: Sequence[Tree], tree: Tree) ->
         )
     name = "[…]" if operation.name == "part" else INFIX.get(operation.name, operation.name)
     given = ", ".join(str(each.type) for each in arguments) or "no arguments"
-    takes = "; ".join(str(signature).partition("->")[0].strip() or "nothing" for signature in operation.signatures)
-    return f"{shown}{name} takes ({takes}), not ({given}). To convert a value, write .cast(...)"
+    takes = "; ".join(signature.takes for signature in operation.signatures)
+    generic = any(each.type == "T" for signature in operation.signatures for each in signature.parameters)
+    where = ", T being one comparable type" if generic else ""
+    return f"{shown}{name} takes ({takes}){where}, not ({given}). To convert a value, write .cast(...)"

@@ -37,9 +37,12 @@ class Signature:
     parameters: tuple[Parameter, ...]
     result: str
 
-    def __str__(self) -> str:
-        shown = (f"{each.type}{'!' if each.literal else ''}{'*' if each.repeated else ''}" for each in self.parameters)
-        return " ".join([*shown, "->", self.result])
+    @property
+    def takes(self) -> str:
+        """The types of its arguments for a message: `bigint, literal bigint`, or `T, T, …`."""
+        shown = (("literal " if each.literal else "") + each.type for each in self.parameters if not each.repeated)
+        more = ["…"] if any(each.repeated for each in self.parameters) else []
+        return ", ".join([*shown, *more]) or "nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,5 +204,6 @@ def _floor(node: Any, names: Names) -> Tree:
 def _truncation(node: Any, given: Any, names: Names) -> Tree:
     unit = word_of(given).lower()
     if unit not in TRUNCATING:
-        raise names.source.refusal(f"{shown(node)}: the unit is one of {', '.join(TRUNCATING).upper()}", node)
+        units = ", ".join(TRUNCATING).upper()
+        raise names.source.refusal(f"{shown(node)}: the unit is one of {units}, and no column", node)
     return call("date_trunc", Literal(unit, STRING), tree_of(node.this, names))
