@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,3 +73,19 @@ def test_an_expression_without_a_value_fails_the_run_with_its_element(runner: st
     assert_that(doubled, equal_to([]))
     with pytest.raises(tg.UserCodeError, match=r"(?s)ARITHMETIC_OVERFLOW.*Select\(twice\).*element: Order\(user='ada'"):
         pipeline.run()
+
+
+def test_fields_named_as_no_python_text_can_are_columns(runner: str, tmp_path: Path) -> None:
+    (tmp_path / "records.csv").write_text("class,ﬁt,from\na,1,x\nb,2,x\na,3,x\n")
+    with TestPipeline(runner) as pipeline:
+        records = pipeline | tg.io.ReadFromCsv(tmp_path / "records.csv")
+        kept = records | tg.Filter(tg.col("class") == "a") | tg.Select("class", more=tg.col("ﬁt") + 1)
+        totals = records | tg.GroupBy("class").agg(**{"in": tg.fn.sum("ﬁt")})
+        joined = {"r": records, "t": totals} | tg.Sql(
+            'SELECT r.class, t."in" AS total FROM r JOIN t ON r.class = t.class WHERE r."from" = \'x\' AND r."ﬁt" < 3'
+        )
+        best = records | tg.Sql('SELECT * FROM pcoll ORDER BY "ﬁt" DESC LIMIT 1')
+        assert_that(kept, equal_to([("a", 2), ("a", 4)]), label="kept")
+        assert_that(totals, equal_to([("a", 4), ("b", 2)]), label="totals")
+        assert_that(joined, equal_to([("a", 4), ("b", 2)]), label="joined")
+        assert_that(best, equal_to([("a", 3, "x")]), label="best")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -112,7 +111,7 @@ def check_bounded(relation: Relation, what: str, node: Any, context: Context) ->
 def field_name(name: str, taken: Iterable[str]) -> str:
     """A name for a field of rows that isn't taken, as like a name in SQL as can be."""
     made = "".join(each if each.isalnum() or each == "_" else "_" for each in name).lstrip("_")
-    if not made.isidentifier() or keyword.iskeyword(made):
+    if not made.isidentifier():
         made = f"c_{made}"
     known, number, found = set(taken), 2, made
     while found in known:

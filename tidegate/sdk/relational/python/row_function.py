@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,8 +58,15 @@ def reader(access: Access) -> Callable[[Column], str]:
     """The Python that reads a column of `element`."""
     match access:
         case "attribute":
-            return lambda column: f"element.{column.name}"
+            return lambda column: _attribute(column.name)
         case "item":
             return lambda column: f"element[{column.name!r}]"
         case "either":
             return lambda column: f"field_of(element, {column.name!r})"
+
+
+def _attribute(name: str) -> str:
+    """The Python that reads an attribute of `element`: by a call where the name isn't one in a text of Python, as
+    `class` is not, and as Python takes others than those of ASCII for their normal forms."""
+    is_name = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+    return f"element.{name}" if is_name else f"getattr(element, {name!r})"
