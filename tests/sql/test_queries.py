@@ -292,10 +292,10 @@ NESTED_REFUSED = {
     "SELECT tags[0, 1] AS a FROM t": "one index or one key stands in brackets",
     "SELECT DISTINCT tags FROM t": "of type array<string not null>, which can't be a key of groups: group by its parts",
     "SELECT items[0], COUNT(*) n FROM t GROUP BY 1": "which can't be a key of groups: group by its fields",
-    "SELECT MIN(tags) AS a FROM t": "min takes (T), T being one comparable type, not (array<string not null>). To convert a value, write CAST",
+    "SELECT MIN(tags) AS a FROM t": "min takes (T), T being one comparable type, not (array<string not null>). To",
     "SELECT items[0].cost FROM t": "items[0].cost: there is no field cost; there are id, user, price, qty, at",
     "SELECT t.items.id FROM t": "t.items.id: a value of type array<struct<",
-    "SELECT items FROM t WHERE tags = tags": "== takes (T, T), T being one comparable type, not (array<string not null>, array<string not null>)",
+    "SELECT items FROM t WHERE tags = tags": "== takes (T, T), T being one comparable type, not (array<",
 }
 
 

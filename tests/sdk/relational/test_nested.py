@@ -80,7 +80,7 @@ def test_parts_are_read_of_the_classes_that_authors_use() -> None:
     [
         (tg.col("inner")["m"], r"inner has no field 'm'; it has n, of"),
         (tg.col("inner.n"), r"no column 'inner.n': the field of 'inner' is tg.col\('inner'\)\['n'\]"),
-        (tg.col("inner")[0], r"in inner\[0\], \[…\] takes \(array, bigint; map, key; struct, literal string\), not \(struct"),
+        (tg.col("inner")[0], r"in inner\[0\], \[…\] takes \(array, bigint; map, key; struct, literal string\), not"),
         (tg.col("many")["n"], r"in many\['n'\], \[…\] takes"),
         (tg.col("other")["n"], r"the type of other is not known"),
         (tg.fn.size("inner"), r"size takes \(array; map\)"),
