@@ -198,6 +198,13 @@ def test_a_table_whose_columns_only_its_files_tell_is_refused(option: str) -> No
     )
 
 
+def test_a_folder_that_is_followed_may_be_empty_at_first_if_the_table_names_its_columns(folder: Path) -> None:
+    (folder / "in").mkdir()
+    table = "CREATE TABLE t (price DECIMAL(10, 2)) WITH ('path' = 'in/*.csv', 'follow' = 'true');"
+    explained = sql("--explain", "-e", f"{table} SELECT price * 2 AS double FROM t")
+    assert "→ double decimal(" in explained.output
+
+
 TABLES = """
 CREATE TABLE bids (item VARCHAR NOT NULL, price BIGINT NOT NULL) WITH ('path' = 'bids.csv');
 CREATE TABLE some (item VARCHAR NOT NULL, price BIGINT) WITH ('path' = 'out/some', 'format' = 'json');

@@ -63,12 +63,20 @@ def test_declared_columns_are_the_schema_before_any_file_is_there(tmp_path: Path
     assert union.schema == visits.schema
 
 
-def test_a_file_tells_the_digits_of_decimals_that_the_author_declares(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"price": pa.array([Decimal("1.2345")])}), tmp_path / "a.parquet")
-    declared: dict[str, Any] = {"price": Annotated[Decimal, "decimal(10,2)"]}
-    prices = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema=declared)
-    united = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema=declared, schema_evolution="union")
-    assert [str(prices.schema), united.schema] == ["price decimal(5,4) not null", None]
+def test_decimals_have_the_digits_that_the_author_declares_and_else_those_of_the_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"price": pa.array([Decimal("1.2300"), Decimal("4.5600")])}), tmp_path / "a.parquet")
+
+    def prices(hint: Any, **options: Any) -> Any:
+        return tg.Pipeline("direct") | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema={"price": hint}, **options)
+
+    money = prices(Annotated[Decimal, "decimal(10,2)"])
+    assert str(money.schema) == "price decimal(10,2) not null"
+    assert [str(row.price) for row in money.collect()] == ["1.23", "4.56"]
+    assert str(prices(Decimal).schema) == "price decimal(5,4) not null"
+    assert prices(Decimal, schema_evolution="union").schema is None
+    pq.write_table(pa.table({"price": pa.array([Decimal("1.2300"), Decimal("4.5678")])}), tmp_path / "a.parquet")
+    with pytest.raises(tg.ReadError, match=r"a\.parquet, row 2, column 'price': .*4\.5678"):
+        prices(Annotated[Decimal, "decimal(10,2)"]).collect()
 
 
 def test_a_followed_file_that_states_its_columns_is_known_before_it_is_old_enough_to_be_read(tmp_path: Path) -> None:

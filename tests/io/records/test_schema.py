@@ -95,7 +95,7 @@ def test_names_for_types_are_the_types_of_columns() -> None:
         (
             Field("number", pa.int64(), False),
             Field("other", pa.int64(), True),
-            Field("total", pa.decimal128(9, 2), True),
+            Field("total", pa.decimal128(9, 2), True, exact=True),
         )
     )
 

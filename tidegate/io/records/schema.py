@@ -2,7 +2,8 @@
 
 A schema comes from an author, as `{name: Python type}`, as a `pyarrow.Schema`, or as a class with annotations (a
 dataclass, a NamedTuple or a pydantic model), or it comes from a file. A Python type only determines the kind of a
-column: `int` fits any width of integer in a file. The types of a `pyarrow.Schema` are exact.
+column: `int` fits any width of integer in a file. The types of a `pyarrow.Schema` are exact, and so are decimals that
+are annotated with their digits.
 
 >>> schema = schema_of({"city": str, "people": int | None}, "ReadFromCsv")
 >>> [(field.name, str(field.type), field.nullable) for field in schema.fields]
@@ -133,7 +134,8 @@ def from_json(columns: Iterable[Sequence[Any]]) -> RecordSchema:
 def field_of_hint(name: str, hint: Any, of: str, *, required: bool = True) -> Field:
     """The column of this name whose values have an annotated type. Raises BuildError for a type that no column has."""
     _, nullable = without_none(hint)
-    return Field(name, arrow_type(hint, name, of), nullable, required=required)
+    exact = declared_decimal(hint) is not None
+    return Field(name, arrow_type(hint, name, of), nullable, exact, required)
 
 
 def without_none(hint: Any) -> tuple[Any, bool]:
