@@ -27,6 +27,13 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT id, REGEXP_EXTRACT(user, '(.)a$', 1) AS r, REGEXP_EXTRACT(user, 'm(a|x)') a, SPLIT_PART(user, 'a', -1) s "
     "FROM orders WHERE id < 3 ORDER BY id": [(1, "d", "", ""), (2, "", "a", "x")],
     "SELECT DATE_FORMAT(at, 'dd.MM.yyyy HH:mm') AS d FROM orders WHERE id = 2": [("01.01.2024 10:05",)],
+    "SELECT id FROM orders WHERE at IN (DATE '2024-01-01', TIMESTAMP '2024-01-01 10:05:00')": [(2,)],
+    "SELECT id FROM orders WHERE DATE '2024-01-01' IN (CAST(at AS DATE)) AND id = 2": [(2,)],
+    "SELECT id, CAST(id AS DECIMAL(38, 0)) IN (0.5, 3) AS e FROM orders WHERE id < 4 ORDER BY id": [
+        (1, True),
+        (2, False),
+        (3, True),  # 0.5 as a decimal(38,0) is 1
+    ],
     "SELECT COUNT(DISTINCT user) n, MIN(DISTINCT qty) m FROM orders": [(3, 1)],
     "SELECT COUNT(DISTINCT user) a, COUNT(DISTINCT qty) b, COUNT(DISTINCT qty) FILTER (WHERE id < 3) c, COUNT(*) n "
     "FROM orders": [(3, 3, 2, 4)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 import random
 from collections.abc import Iterable, Sequence
@@ -149,6 +150,9 @@ def test_rare_differences_from_spark_do_not_come_back(reference: SparkRows) -> N
             tg.lit("a"), tg.fn.when(s.cast("boolean"), tg.fn.ltrim(tg.lit(""))).otherwise(tg.fn.lower(tg.lit("")))
         ),
         tg.fn.when(tg.lit(Decimal("0")) % n == Decimal("0.5"), n).otherwise(n + 1),
+        a.cast("decimal(38,0)").is_in([Decimal("0.05"), 7]),
+        a.cast("decimal(38,0)") == Decimal("0.05"),
+        at.is_in([datetime.date(2024, 2, 29), datetime.date(1970, 1, 1)]),
     ]
     assert differences(reference, [tree_of(each) for each in expressions], 1) == []
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Final
 
 from tidegate.sdk.data.columns import (
     BIGINT,
     DOUBLE,
     SCALARS,
+    TIMESTAMP,
     UNKNOWN,
     VOID,
     ArrayType,
@@ -81,8 +83,11 @@ def match_signature(signature: Signature, arguments: Sequence[Tree], *, exactly:
 def _loses_digits(argument: Tree, type: ColumnType) -> bool:
     """Whether converting a number to a type of decimals could change it."""
     given = as_decimal_type(argument.type)
-    if given is None or not isinstance(type, DecimalType) or isinstance(fitted_to(argument, type), Literal):
+    if given is None or not isinstance(type, DecimalType):
         return False
+    match argument, fitted_to(argument, type):
+        case Literal(value=before), Literal(value=after):
+            return bool(before != after)
     return common_decimal(given, type) != type
 
 
@@ -139,20 +144,23 @@ def fitted_to(tree: Tree, type: ColumnType) -> Tree | None:
         return tree
     if tree.type == VOID:
         return Literal(None, type)
-    match tree, type if tree.type.kind in ("bigint", "decimal") else UNKNOWN:  # True is an int, but no number of SQL
+    match tree, type if tree.type.kind in ("bigint", "decimal", "date") else UNKNOWN:  # True is an int, but no number
         case Literal(value=int() | Decimal() as number), DecimalType() as to:
-            exact = Decimal(number).quantize(Decimal(1).scaleb(-to.scale), context=_WIDE)
-            if exact == number and exact.adjusted() < to.whole_digits:
-                return Literal(exact, to)
+            rounded = Decimal(number).quantize(Decimal(1).scaleb(-to.scale), context=_WIDE)
+            if rounded.adjusted() < to.whole_digits:
+                return Literal(rounded, to)
         case Literal(value=int() | Decimal() as number), to if to == DOUBLE:
             return Literal(float(number), type)
+        case Literal(value=datetime.date() as day), to if to == TIMESTAMP:
+            return Literal(datetime.datetime(day.year, day.month, day.day, tzinfo=datetime.UTC), type)
     kinds = (tree.type.kind, type.kind)
     if kinds not in IMPLICIT and kinds != ("decimal", "decimal"):
         return None
     return Cast(tree, type, tree.nullable)
 
 
-_WIDE: Final = Context(100)
+_WIDE: Final = Context(100, ROUND_HALF_UP)
+"""Rounds as a cast does."""
 
 
 def implicitly(tree: Tree, type: ColumnType) -> Tree:
