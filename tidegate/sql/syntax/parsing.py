@@ -155,7 +155,7 @@ def _in_words(message: str) -> str:
         return f"a part of {name} is missing"
     token = re.search(r"<Token .*?text: (.*?), line:.*", message)
     if token is None:
-        return message
+        return re.sub(r"but got None$", "but found the end of the text", message)
     found = "the end of the text" if token[1] == "SENTINEL" else token[1]
     return f"{message[: token.start()]}{found}".replace("but got", "but found")
 
