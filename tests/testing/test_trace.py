@@ -86,6 +86,24 @@ def test_a_trace_has_every_pane_with_its_timing_value_and_moment() -> None:
     assert [(f.timing, f.value) for f in step.of_key("'b'")] == [("early", "3"), ("on_time", "3")]
 
 
+def test_a_trace_beside_and_behind_a_feedback_loop_has_what_a_run_gives() -> None:
+    pipeline = tg.Pipeline(name="test")
+    counted = (
+        pipeline
+        | tg.Create([3])
+        | tg.Feedback(
+            lambda n: tg.Round(n | "less" >> tg.Map(lambda x: x - 1) | "left" >> tg.Filter(lambda x: x > 0), out=n)
+        )
+    )
+    _ = counted | tg.WithKeys(lambda n: n % 2) | "behind" >> tg.CombinePerKey(sum) | "show" >> tg.Map(str)
+    pairs = pipeline | "pairs" >> tg.Create([("a", 1), ("b", 2)]) | tg.WindowInto(tg.FixedWindows(60))
+    _ = pairs | "beside" >> tg.GroupByKey() | "print" >> tg.Map(str)
+    found = trace(pipeline)
+    assert sorted(found.step("behind").keys) == ["0", "1"]
+    counts = [found.step(step).counts for step in ("behind", "beside")]
+    assert [(each["elements"], each["panes"], each["dropped_late"]) for each in counts] == [(3, 2, 0), (2, 2, 0)]
+
+
 def test_elements_are_classified_by_the_watermark_and_the_state_of_their_windows() -> None:
     assert [(a.value, a.standing) for a in fixed().arrivals] == [
         ("5", "in time"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
 from typing import ClassVar
 
 from tidegate.runners.direct import DirectRunner
@@ -81,16 +80,19 @@ def _is_traced(step: Step) -> bool:
 
 
 def isolate_groupings(plan: Plan) -> Plan:
-    """Put each grouping in a step of its own, so that its input can be recorded."""
-    serial = count(max((step.id for step in plan.steps), default=0) + 1)
+    """Put each grouping in a step of its own, so that its input can be recorded. Steps are numbered anew, in order."""
     steps: list[Step] = []
-    edges = list(plan.edges)
+    heads: dict[int, int] = {}
+    tails: dict[int, int] = {}
+    added: list[Edge] = []
     for step in plan.steps:
+        heads[step.id] = len(steps)
         if step.groups and len(step.nodes) > 1:
-            before = Step(next(serial), step.nodes[:-1], step.stage)
-            edges = [replace(edge, target=before.id) if edge.target == step.id else edge for edge in edges]
-            edges.append(Edge(before.outputs[0], before.id, step.id))
+            before = Step(len(steps), step.nodes[:-1], step.stage)
             steps.append(before)
+            added.append(Edge(before.outputs[0], before.id, len(steps)))
             step = replace(step, nodes=step.nodes[-1:])
-        steps.append(step)
-    return replace(plan, steps=tuple(steps), edges=tuple(edges))
+        tails[step.id] = len(steps)
+        steps.append(replace(step, id=len(steps)))
+    edges = [replace(edge, source=tails[edge.source], target=heads[edge.target]) for edge in plan.edges]
+    return replace(plan, steps=tuple(steps), edges=(*edges, *added))
