@@ -153,6 +153,52 @@ def test_blocks_of_arrays_make_the_same_graph() -> None:
     assert found(graph.degrees()) == {"a": 2, "b": 2, "c": 2, "z": 0}
 
 
+def test_blocks_of_other_kinds_keep_their_ids_and_lengths() -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    huge = 2**53
+    blocks = [
+        (np.array([1, huge + 1]), np.array([huge, huge]), np.array([1, 2])),
+        (np.array([1.5]), np.array([1.0]), np.array([0.5])),
+        (np.array(["1"]), np.array(["x"]), np.array([2], np.uint8)),
+        (np.array([b"1"]), np.array([b"x"]), np.array([True])),
+        (np.array([]), np.array([]), np.array([])),
+    ]
+    graph = Graph.from_arrays(p | tg.Create([0]) | tg.FlatMap(lambda _: blocks))
+    assert found(graph.degrees()) == {1: 2, huge: 2, huge + 1: 1, 1.5: 1, "1": 1, "x": 1, b"1": 1, b"x": 1}
+    label = found(graph.connected_components())
+    parts = {frozenset(id for id in label if label[id] == each) for each in set(label.values())}
+    assert parts == {frozenset({1, 1.5, huge, huge + 1}), frozenset({"1", "x"}), frozenset({b"1", b"x"})}
+    assert found(graph.shortest_paths(1.5)) == {1.5: 0, 1: 0.5, huge: 1.5}
+
+
+@pytest.mark.parametrize("values", [np.array(["3"]), np.array([10**400], object), np.array([None], object)])
+def test_values_in_arrays_that_are_no_numbers_are_refused_with_their_edge(values: Any) -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    block = (np.array(["a"]), np.array(["b"]), values)
+    graph = Graph.from_arrays(p | tg.Create([0]) | tg.FlatMap(lambda _: [block]))
+    with pytest.raises(tg.UserCodeError, match="the edge from 'a' to 'b' has the value"):
+        graph.shortest_paths("a").collect()
+
+
+def test_advice_is_about_the_arguments_of_the_program() -> None:
+    graph = graph_of()
+    for build, message in [
+        (lambda: graph.pagerank(rounds=2, strict=True), "strict fails a run whose values have not settled .* give by="),
+        (lambda: graph.pregel(lambda s, e: s, lambda a, b: a, lambda s, m: s), r"write combine=tg.associative\(lambda"),
+        (
+            lambda: graph.gather_sum_apply(lambda s, e: s, lambda a, b: a, lambda s, m: s, rounds=1),
+            r"write sum=tg.associative\(lambda a, b",
+        ),
+        (lambda: graph.gather_sum_apply(lambda s, e: s, min, lambda s, m: s), "would never end: give rounds=…, until="),
+        (
+            lambda: graph.gather_sum_apply(lambda s, e: s, min, lambda s, m: s, rounds=1, strict=True),
+            "give gather_sum_apply until=…, too",
+        ),
+    ]:
+        with pytest.raises(tg.BuildError, match=message):
+            build()
+
+
 @pytest.mark.parametrize(
     ("to", "distances"),
     [

@@ -66,7 +66,7 @@ BUILDING: dict[str, tuple[Callable[[], object], str]] = {
     "no update": (lambda: graph_of().pregel(same, min, None), "pregel takes a function as update, not None"),
     "no end": (
         lambda: graph_of().gather_sum_apply(same, sum, same),
-        "this loop would never end: give rounds=…, until=…, or both, or return tg.Round(new, again=…)",
+        "gather_sum_apply would never end: give rounds=…, until=…, or both",
     ),
     "no such combiner": (
         lambda: graph_of().pregel(same, len, same, arrays=True),

@@ -59,8 +59,9 @@ class GraphArrays:
         if self.edge_values is None:
             return np.ones(len(self.sources))
         values = self.edge_values
-        if not isinstance(values, np.ndarray):
-            wrong = next((at for at, value in enumerate(values) if not isinstance(value, (Real, np.bool_))), None)
+        if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+            values = _listed(values)
+            wrong = next((at for at, value in enumerate(values) if not _is_float(value)), None)
             if wrong is not None:
                 raise ValueError(
                     f"{of} takes numbers as the values of edges: {self.shown_edge(wrong)}. With weighted=False each "
@@ -241,16 +242,27 @@ def _are_none(values: Sequence[Any]) -> bool:
     return all(value is None for value in values)
 
 
+def _is_float(value: Any) -> bool:
+    """Whether a value is a number that a float can be."""
+    try:
+        return isinstance(value, (Real, np.bool_)) and isinstance(float(value), float)
+    except OverflowError:
+        return False
+
+
 def _none(count: int) -> Column:
     return [None] * count
 
 
 def _joined(columns: Sequence[Column]) -> Column:
-    if len(columns) == 1:
-        return columns[0]
-    if all(isinstance(column, np.ndarray) for column in columns):
-        return np.concatenate(columns) if columns else []
-    return list(chain.from_iterable(map(_listed, columns)))
+    """One column of all values, each as it is: arrays of several kinds, of which NumPy makes one, become a list."""
+    filled = [column for column in columns if len(column)]
+    if len(filled) < 2:
+        return (*filled, *columns, [])[0]
+    kinds = {column.dtype.kind if isinstance(column, np.ndarray) else None for column in filled}
+    if len(kinds) == 1 and None not in kinds:
+        return np.concatenate(filled)
+    return list(chain.from_iterable(map(_listed, filled)))
 
 
 def _listed(column: Column) -> list[Any]:

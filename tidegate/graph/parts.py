@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 from tidegate.graph.array_loop import ArrayLoop, ArrayProgram
 from tidegate.graph.building import Parts, key_type
 from tidegate.graph.edges import Edge
+from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import pair_type
 from tidegate.sdk.steps.transform import Transform
@@ -43,6 +44,8 @@ class GraphParts(Generic[K, V, E]):
         name: str | None = None,
     ) -> PCollection[Any]:
         """The `(id, value)` pairs that a program over arrays emits."""
+        if strict and not ends:
+            raise BuildError("strict fails a run whose values have not settled in time: give by=…, too")
         type_ = pair_type(key_type(self.vertices), value_type)
         loop = ArrayLoop(program, type_, rounds, ends=ends, strict=strict, name=name)
         result: PCollection[Any] = self._arrays.pipeline.apply(loop, self._arrays)

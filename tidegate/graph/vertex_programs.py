@@ -10,8 +10,10 @@ from tidegate.graph.array_loop import check_rounds
 from tidegate.graph.building import key_type, keyed_edges
 from tidegate.graph.edges import Edge, WithVertexValue, both_ways, by_source, check_function
 from tidegate.sdk.authoring.combine import as_combine_fn
+from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import CombinePerKey, FlatMap, Map, MapTuple, pair_type
+from tidegate.sdk.primitives.grouping import check_takes_list
 from tidegate.sdk.primitives.iteration import Iterate
 from tidegate.sdk.primitives.iteration_delta import IterateDelta, Solution
 from tidegate.sdk.steps.transform import Transform
@@ -78,6 +80,7 @@ class Pregel(VertexProgram):
         check_function(self.title, "send", self.send)
         check_function(self.title, "update", self.update)
         combine = as_combine_fn(self.combine)
+        check_takes_list(combine, self.title, "combine={}")
         states = self.started(vertices)
         key = key_type(states)
         leaving = self.leaving(edges)
@@ -125,6 +128,11 @@ class GatherSumApply(VertexProgram):
         check_function(self.title, "gather", self.gather)
         check_function(self.title, "apply", self.apply)
         combine = as_combine_fn(self.sum)
+        check_takes_list(combine, self.title, "sum={}")
+        if self.until is None and self.rounds is None:
+            raise BuildError(f"{self.title} would never end: give rounds=…, until=…, or both")
+        if self.until is None and self.strict:
+            raise BuildError(f"strict fails a run whose condition is not met in time: give {self.title} until=…, too")
         states = self.started(vertices)
         key = key_type(states)
         leaving = self.leaving(edges)

@@ -19,7 +19,7 @@ class Settled(Until):
 
     The loop variable holds pairs of a key and a number, or a tuple, list or NumPy array of numbers; other values have
     moved if they are no longer equal. A key that appears or goes has moved; NaN equals NaN. `of` names the loop
-    variable that is compared, if there are several.
+    variable that is compared, if there are several; those of a tuple are 1, 2, ….
     """
 
     def __init__(self, by: float = 0.0, *, of: str | int | None = None) -> None:

@@ -171,6 +171,20 @@ def test_a_lookup_of_what_is_no_pair_or_has_no_key_names_the_step(element: Any) 
         p.run()
 
 
+@pytest.mark.parametrize("bad", ["ab", 5, (1, 2, 3)])
+@pytest.mark.parametrize("where", ["start", "updates"])
+def test_a_solution_takes_pairs(bad: Any, where: str) -> None:
+    p = tg.Pipeline("direct")
+    start: Any = p | "start" >> tg.Create([1]) | tg.Map(lambda n: bad if where == "start" else ("a", n))
+    work = p | "work" >> tg.Create([("a", 1)])
+    found: Any = (start, work) | tg.IterateDelta(lambda s, w: w | tg.Map(lambda pair: bad), rounds=1)
+    message = r"the solution takes pairs \(key, value\), but got .*\n  in step 'IterateDelta/"
+    with pytest.raises(tg.RunError, match=message):
+        found.collect()
+    with pytest.raises(tg.TypeCheckError, match=r"the solution takes pairs .*, but its input holds"):
+        (p | tg.Create([bad]), work) | tg.IterateDelta(lambda s, w: w, rounds=1)
+
+
 def test_metrics_of_changed_belong_to_the_loop() -> None:
     def changed(old: int, new: int) -> bool:
         tg.Metrics.counter("mine", "asked").inc()

@@ -100,6 +100,18 @@ def test_one_of_several_variables_can_decide(runner: str) -> None:
     assert rounds(p) == (3, 1)
 
 
+@pytest.mark.parametrize(("of", "needed"), [(1, 5), ("1", 5), (2, 2), ("2", 2)])
+def test_variables_of_a_tuple_are_counted_from_one(of: Any, needed: int) -> None:
+    pipeline = TestPipeline("direct")
+    both = pipeline | "a" >> tg.Create([("k", 8)]), pipeline | "b" >> tg.Create([("k", 100)])
+    with pipeline:
+        _ = both | tg.Iterate(
+            lambda x: (x[0] | tg.MapValues(lambda n: n // 2), x[1] | "b" >> tg.MapValues(lambda n: n // 200)),
+            until=tg.Settled(of=of),
+        )
+    assert rounds(pipeline)[0] == needed
+
+
 @pytest.mark.parametrize(
     ("start", "by", "count"),
     [

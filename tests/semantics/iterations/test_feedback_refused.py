@@ -34,6 +34,11 @@ CASES: dict[str, tuple[Callable[[Any], object], str]] = {
         feedback(body, max_backlog="much"),
         "max_backlog: 'much' is not a size such as 512k, 256MB or 4GiB",
     ),
+    "a number of rounds": (
+        feedback(lambda x: tg.Round(x | "back" >> tg.Map(lambda n, r=tg.DoFn.RoundParam: n - r), out=x)),
+        "'loop/back' takes tg.DoFn.RoundParam, the number of a round, and a Feedback has no rounds: count in the "
+        "element how often it has gone round",
+    ),
     "several collections": (
         lambda x: (x, x) | tg.Feedback(body),
         "Feedback applies to a PCollection, not to (<PCollection 'numbers' of int: bounded>, <PCollection 'numbers' "

@@ -84,6 +84,16 @@ CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         lambda p, x: {"a": x, "b": x} | tg.Iterate(lambda both: both, until=tg.Empty(of="c")),
         "Empty(of='c'): there is no such loop variable; there are 'a', 'b'",
     ),
+    "which of a tuple": (
+        lambda p, x: (x, x) | tg.Iterate(lambda both: both, until=tg.Settled(of=0)),
+        "Settled(of=0): there is no such loop variable; there are '1', '2'",
+    ),
+    "a class": (iterate(plus_one, until=tg.Empty), "tg.Empty is a class: write until=tg.Empty()"),
+    "no result": (
+        lambda p, x: x | tg.Iterate(lambda n: tg.Round(plus_one(n), out={"all": n}), rounds=1) | tg.Map(str),
+        "the body of this loop returns a Round, so it has several results: write loop.result | …, or "
+        "loop.out['all'] | …",
+    ),
     "a distance": (lambda p, x: tg.Settled(by=-1), "Settled(by=…) takes a distance of at least 0, not -1"),
     "a name twice": (
         lambda p, x: {"a": x} | tg.Iterate(lambda of: tg.Round(of, out={"a": of["a"]}), rounds=1),

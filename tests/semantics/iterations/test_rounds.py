@@ -141,6 +141,17 @@ def test_all_variables_change_at_once(runner: str) -> None:
         assert_that(named.high, equal_to([1]))
 
 
+def test_a_body_may_return_the_entries_of_a_dict_in_any_order(runner: str) -> None:
+    def body(x: dict[str, Any]) -> dict[str, Any]:
+        return {"b": x["a"], "a": x["b"] | tg.Map(lambda n: n + 1)}
+
+    with TestPipeline(runner) as p:
+        start = {"a": p | "one" >> tg.Create([1]), "b": p | "ten" >> tg.Create([10])}
+        found = start | tg.Iterate(body, rounds=3)
+        assert_that(found["a"], equal_to([12]), label="a")
+        assert_that(found["b"], equal_to([2]), label="b")
+
+
 def test_out_holds_what_all_rounds_gave(runner: str) -> None:
     def step(x: Any) -> Any:
         seen = x | tg.Map(lambda n, number=tg.DoFn.RoundParam: (number, n))

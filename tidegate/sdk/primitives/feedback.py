@@ -13,7 +13,7 @@ from tidegate.sdk.primitives.iteration import Round
 from tidegate.sdk.primitives.loop_body import check_body, checked_collection
 from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.relational.relations import Compute
-from tidegate.sdk.steps.builder import Body
+from tidegate.sdk.steps.builder import Body, reads_round
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.sdk.user_code.validation import warn
@@ -172,6 +172,11 @@ def _check_steps(body: Body) -> None:
                     f"the side input {ref.collection!r} of {node.label!r} comes from the loop itself, whose elements "
                     "would wait for one another: keep it in state, or take it from outside the loop"
                 )
+        if reads_round(node):
+            raise BuildError(
+                f"{node.label!r} takes tg.DoFn.RoundParam, the number of a round, and a Feedback has no rounds: count "
+                "in the element how often it has gone round"
+            )
         if isinstance(node, portable.Iterate):
             raise BuildError(f"{node.label!r} is a loop with rounds in the body of a Feedback: apply it outside")
 

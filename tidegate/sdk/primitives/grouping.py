@@ -81,6 +81,19 @@ class GroupByKey(_Grouping):
         return result
 
 
+def check_takes_list(fn: CombineFn[Any, Any, Any], owner: str, written: str, *, further: int = 0) -> None:
+    """Raise BuildError if a combiner is a function that takes more than a list of values and `further` arguments.
+    `written` is what the author may write, with {} for an associative function."""
+    match fn:
+        case CallableFn(fn=plain) if required_arguments(plain) > 1 + further:
+            associative = f"tg.associative({name_of(plain).replace('<lambda>', 'lambda a, b: …')})"
+            raise BuildError(
+                f"{owner} calls {name_of(plain)} with one argument, a list of all values, but it takes "
+                f"{required_arguments(plain)}. If it combines two values, and may be applied to its own results, "
+                f"write {written.format(associative)}"
+            )
+
+
 class _Combining(_Grouping, Generic[R]):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -93,13 +106,7 @@ class _Combining(_Grouping, Generic[R]):
             inner = _combining_of(owner, fn)
             fn, args, kwargs = inner.fn, (*inner.args, *args), {**inner.kwargs, **kwargs}
         self.fn: CombineFn[Any, Any, Any] = as_combine_fn(fn)
-        match self.fn:
-            case CallableFn(fn=plain) if required_arguments(plain) > 1 + len(args) + len(kwargs):
-                raise BuildError(
-                    f"{owner} calls {name_of(plain)} with one argument, a list of all values, but it takes "
-                    f"{required_arguments(plain)}. If it combines two values, and may be applied to its own results, "
-                    f"write {owner}(tg.associative({name_of(plain).replace('<lambda>', 'lambda a, b: …')}))"
-                )
+        check_takes_list(self.fn, owner, f"{owner}({{}})", further=len(args) + len(kwargs))
         require_arguments(owner, self.fn, args, kwargs)
         self.args = args
         self.kwargs = kwargs

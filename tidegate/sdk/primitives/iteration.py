@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar, overload
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, NoReturn, TypeVar, overload
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
@@ -50,6 +50,12 @@ class IterateResult(Generic[S]):
         yield from (pcoll for _, pcoll in parts_of(self.result))
         yield from self.out.values()
 
+    def __or__(self, other: object) -> NoReturn:
+        out = "".join(f", or loop.out[{name!r}] | …" for name in self.out)
+        raise BuildError(
+            f"the body of this loop returns a Round, so it has several results: write loop.result | …{out}"
+        )
+
 
 def named_outputs(turn: Round[Any]) -> Mapping[str, PCollection[Any]]:
     """The collections that leave a loop, by name."""
@@ -64,7 +70,7 @@ class Until(ABC):
     """A condition under which a loop is over, such as `tg.Settled` and `tg.Empty`."""
 
     of: str | int | None = None
-    """Which loop variable it looks at, by name, or by its position in a tuple; needed if there are several."""
+    """Which loop variable it looks at, by name; those of a tuple are 1, 2, …. Needed if there are several."""
 
     @abstractmethod
     def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
@@ -120,6 +126,8 @@ class Iterate(Transform, Generic[In, Out]):
             raise BuildError(f"rounds is a number, not {shorten(rounds)}")
         if rounds is not None and rounds < 0:
             raise BuildError(f"rounds is at least 0, not {rounds}")
+        if isinstance(until, type) and issubclass(until, Until):
+            raise BuildError(f"tg.{until.__name__} is a class: write until=tg.{until.__name__}()")
         if until is not None and not isinstance(until, Until) and not callable(until):
             raise BuildError(
                 f"until is tg.Settled(by=…), tg.Empty() or a function of what a round takes and what it returns, not "
@@ -152,6 +160,7 @@ class Iterate(Transform, Generic[In, Out]):
         def build() -> tuple[Round[Any], PCollection[Any] | None, PCollection[Any] | None]:
             returned = self.body(shape)
             turn = returned if isinstance(returned, Round) else Round(returned)
+            turn = replace(turn, new=_in_order_of(input, turn.new))
             _check_returned(name_of(self.body), [name for name, _ in given], turn)
             if self.until is None:
                 return turn, None, None
@@ -203,19 +212,24 @@ class Iterate(Transform, Generic[In, Out]):
             )
 
 
+def _in_order_of(input: Any, returned: Any) -> Any:
+    """What a body has returned, with the entries of a dict in the order in which it takes them."""
+    match input, returned:
+        case Mapping(), Mapping() if input.keys() == returned.keys():
+            return {name: returned[name] for name in input}
+    return returned
+
+
 def _position(until: Until, names: Sequence[str]) -> int:
     """Which of the loop variables a condition looks at."""
     kind, of = type(until).__name__, until.of
     shown = ", ".join(map(repr, names))
-    match of:
-        case None if len(names) == 1:
+    if of is None:
+        if len(names) == 1:
             return 0
-        case None:
-            raise BuildError(f"{kind} looks at one loop variable: say which, as in of={names[0]!r}; there are {shown}")
-        case int() if 0 <= of < len(names):
-            return of
-        case str() if of in names:
-            return names.index(of)
+        raise BuildError(f"{kind} looks at one loop variable: say which, as in of={names[0]!r}; there are {shown}")
+    if str(of) in names:
+        return names.index(str(of))
     raise BuildError(f"{kind}(of={of!r}): there is no such loop variable; there are {shown}")
 
 

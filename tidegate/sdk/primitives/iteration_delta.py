@@ -147,6 +147,7 @@ class IterateDelta(Transform, Generic[K, V, W]):
             raise BuildError(
                 "IterateDelta needs bounded input: on unbounded input no round ever has all of its elements"
             )
+        require_pairs(solution, "the solution")
         _check_windows(solution.windowing)
         pipeline: Pipeline = solution.pipeline
         start = self._one_value(solution, "start")
@@ -206,6 +207,8 @@ class IterateDelta(Transform, Generic[K, V, W]):
 
 
 def _with_key(pair: tuple[K, V]) -> tuple[K, tuple[K, V]]:
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise RunError(f"the solution takes pairs (key, value), but got {shorten(pair)}")
     key, value = pair
     return key, (key, value)
 
