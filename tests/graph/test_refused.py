@@ -163,6 +163,14 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: graph_of().local(lambda graph: "many"),
         "must return a mapping of vertices to values, not 'many'",
     ),
+    "a stranger": (
+        lambda: graph_of().local(lambda graph: {"mars": 1}),
+        "returned a value for 'mars', which is no vertex",
+    ),
+    "a number beyond the last": (
+        lambda: graph_of().local(lambda graph: {-1: 1}, to="rustworkx"),
+        "returned a value for -1, which is no vertex",
+    ),
 }
 
 

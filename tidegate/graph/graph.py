@@ -176,12 +176,12 @@ class Graph(GraphAlgorithms[K, V, E], GraphPrograms[K, V, E]):
 
     def out_degrees(self, *, name: str | None = None) -> PCollection[tuple[K, int]]:
         """`(id, number of edges that leave it)` of each vertex. An edge of an undirected graph leaves both of its
-        vertices."""
+        vertices, a loop its only one."""
         return self._counted("out_degrees", name, source_of if self.directed else different_ends_of)
 
     def in_degrees(self, *, name: str | None = None) -> PCollection[tuple[K, int]]:
         """`(id, number of edges that enter it)` of each vertex. An edge of an undirected graph enters both of its
-        vertices."""
+        vertices, a loop its only one."""
         return self._counted("in_degrees", name, target_of if self.directed else different_ends_of)
 
     def local(

@@ -99,10 +99,14 @@ class _Called:
         ids = graph.listed_ids()
         result = self.fn(MAKERS[self.to](graph))
         match result:
-            case _ if self.to == "networkx" and hasattr(result, "items"):
-                yield from result.items()
             case _ if hasattr(result, "items"):
-                yield from ((ids[number], value) for number, value in result.items())
+                by_name = dict(zip(ids, ids)) if self.to == "networkx" else dict(enumerate(ids))
+                for vertex, value in result.items():
+                    if vertex not in by_name:
+                        raise ValueError(
+                            f"{name_of(self.fn)} returned a value for {shorten(vertex, 40)}, which is no vertex"
+                        )
+                    yield by_name[vertex], value
             case str() | bytes():
                 raise self._unfit(result, ids)
             case _ if self.to != "networkx" and isinstance(result, Sequence) and len(result) == len(ids):
