@@ -85,7 +85,8 @@ def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int, a
             for k in comparable
             if k in succeeded and ours[k].condition != "DATETIME_OVERFLOW" and not dropped
         ]
-        for k in comparable[:errors_each] if number % asked == 0 and not dropped else ():
+        asks = number % asked == 0 and not dropped and not hides_errors(tree)  # workers tell the errors of the others
+        for k in comparable[:errors_each] if asks else ():
             condition = reference.condition(tree, k)
             if condition != ours[k].condition:
                 found.append(f"{text(tree)}: Python {ours[k]}, Spark {condition!r} for {_shown(tree, k)}")
