@@ -10,6 +10,7 @@ from typing import Any
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Filter
+from tidegate.sdk.primitives.elementwise import require_pairs
 from tidegate.sdk.primitives.iteration import Until
 from tidegate.transforms.grouping.cogroup import CoGroupByKey
 
@@ -29,6 +30,8 @@ class Settled(Until):
         self.of = of
 
     def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
+        for each in (before, after):
+            require_pairs(each, "tg.Settled")
         pairs: Any = (before, after)
         grouped: PCollection[Any] = pairs | CoGroupByKey(name="Settled")
         return grouped | Filter(_Moved(self.by), name="moved")

@@ -129,6 +129,11 @@ def test_a_loop_is_refused(name: str) -> None:
     assert found == message
 
 
+def test_numbers_without_keys_do_not_settle() -> None:
+    message = refusal(iterate(plus_one, until=tg.Settled(by=1)), kind=tg.TypeCheckError)
+    assert message.startswith("tg.Settled takes pairs (key, value), but its input holds int")
+
+
 def test_a_body_that_returns_another_type_is_refused() -> None:
     message = refusal(iterate(lambda x: x | tg.Map(str)), kind=tg.TypeCheckError)
     assert message.startswith(
