@@ -193,7 +193,7 @@ def test_a_column_that_a_file_lacks_is_null_if_the_table_says_so(folder: Path) -
 def test_a_table_whose_columns_only_its_files_tell_is_refused(option: str) -> None:
     result = sql("-e", f"CREATE TABLE bids\nWITH ('path' = 'bids*.csv', {option}); SELECT item FROM bids")
     assert result.exit_code == 2
-    assert "the columns of bids aren't known before its files are read: name them, as in CREATE TABLE bids (" in (
+    assert "the columns of bids can't be told from its files now: name them, as in CREATE TABLE bids (" in (
         result.output
     )
 

@@ -157,7 +157,7 @@ class Script:
                 rows = self.pipeline | reader_of(definition)
                 if rows.schema is None:
                     message = (
-                        f"the columns of {definition.name} aren't known before its files are read: name them, as in "
+                        f"the columns of {definition.name} can't be told from its files now: name them, as in "
                         f"CREATE TABLE {definition.name} (id BIGINT, …)"
                     )
                     raise definition.source.error(message, definition.start)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
+import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -88,3 +89,56 @@ def test_a_followed_file_that_states_its_columns_is_known_before_it_is_old_enoug
     assert [str(parquet.schema), csv.schema] == ["n bigint", None]  # a line of text may be half written
     (tmp_path / "a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
     assert (tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", **followed)).schema is None
+
+
+def test_nested_types_are_known_from_files_alone(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"r": [{"a": 1, "b": 2}]}), tmp_path / "a.parquet")
+    declared = pa.schema([("r", pa.struct([pa.field("a", pa.int64(), nullable=False), ("c", pa.string())]))])
+    united = tg.Pipeline() | tg.io.ReadFromParquet(tmp_path / "*.parquet", schema=declared, schema_evolution="union")
+    assert united.schema is None
+
+
+def test_decimals_of_avro_have_the_declared_digits_and_unions_no_declared_type(tmp_path: Path) -> None:
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 4}
+
+    def written(values: list[Any], kind: Any) -> Path:
+        with open(tmp_path / "a.avro", "wb") as file:
+            schema = {"type": "record", "name": "r", "fields": [{"name": "x", "type": kind}]}
+            fastavro.writer(file, schema, [{"x": value} for value in values])
+        return tmp_path / "a.avro"
+
+    def read(hint: Any, **options: Any) -> Any:
+        return tg.Pipeline("direct") | tg.io.ReadFromAvro(tmp_path / "a.avro", schema={"x": hint}, **options)
+
+    written([Decimal("1.2300"), Decimal("4.5000")], money)
+    prices = read(Annotated[Decimal, "decimal(10,2)"])
+    assert str(prices.schema) == "x decimal(10,2) not null"
+    assert [str(row.x) for row in prices.collect()] == ["1.23", "4.50"]
+    assert (prices | tg.Select(y=tg.col("x") * 2)).collect() == [(Decimal("2.46"),), (Decimal("9.00"),)]
+    for value in (Decimal("1.2345"), Decimal("12345678.9")):
+        written([value], money)
+        with pytest.raises(tg.ReadError, match=r"column 'x': .* is no decimal\(9,2\)"):
+            read(Annotated[Decimal, "decimal(9,2)"]).collect()
+    written([1, "abc"], ["int", "string"])
+    assert read(int, schema_evolution="union").schema is None
+
+
+def test_whole_numbers_become_decimals_and_conditions_may_have_other_digits(tmp_path: Path) -> None:
+    declared: dict[str, Any] = {"n": Annotated[Decimal, "decimal(5,2)"], "x": Annotated[Decimal, "decimal(10,2)"]}
+    columns = {"n": pa.array([3, -4], pa.int32()), "x": pa.array([Decimal("1.0000"), Decimal("2.5000")])}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+
+    def read(*where: tuple[str, str, Any]) -> list[str]:
+        rows = tg.Pipeline("direct") | tg.io.ReadFromParquet(tmp_path / "a.parquet", schema=declared, where=where)
+        return [f"{row.n} {row.x}" for row in rows.collect()]
+
+    first, second = "3.00 1.00", "-4.00 2.50"
+    assert read() == [first, second]
+    assert read(("x", ">", Decimal("1.005"))) == [second]
+    assert read(("x", "==", Decimal("1.005"))) == []
+    assert read(("x", "<", Decimal("99999999999.5"))) == [first, second]
+    assert read(("x", "in", [Decimal("1.005"), Decimal("2.5")])) == [second]
+    assert read(("x", "not in", [Decimal("1.005"), Decimal("2.5")])) == [first]
+    pq.write_table(pa.table({**columns, "n": pa.array([3, 1000], pa.int64())}), tmp_path / "a.parquet")
+    with pytest.raises(tg.ReadError, match="row 2, column 'n'"):
+        read()

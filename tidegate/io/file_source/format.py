@@ -87,6 +87,8 @@ class FileFormat(ABC):
 
     may_lack: ClassVar[bool] = False
     """Whether a record may leave out columns that others have, as in JSON."""
+    casts: ClassVar[bool] = True
+    """Whether all values of a column have the type that the author's schema asks for, or else are bad records."""
     states_columns: ClassVar[bool] = False
     """Whether a file states its columns in a part that is either whole or missing, as in a footer."""
 

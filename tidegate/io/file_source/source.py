@@ -107,6 +107,7 @@ class FileSource(Source[Any]):
 
     def check(self) -> None:
         self.check_options()
+        self._declare_columns()
         if not check_readable(self.patterns, self.storage_options):
             return
         if self.follow is not None:
@@ -114,7 +115,6 @@ class FileSource(Source[Any]):
         found = matching(self.patterns, self.allow_empty or not self.bounded, BuildError, self.storage_options)
         for used in sorted({_compression.of_path(file.info.path, self.compression) for file in found}):
             _compression.check(used, self.of)
-        self._declare_columns()
         if self.follow is not None:
             self._check_columns_known(found)
             found.sort(key=lambda file: (file.info.modified or 0, file.url))
@@ -198,7 +198,7 @@ class FileSource(Source[Any]):
 
     def _declare_columns(self) -> None:
         """Take the columns from the author's schema, if it tells all of them, so that they don't depend on files."""
-        columns = declared(self.selection)
+        columns = declared(self.selection) if self.format.casts else None
         if columns is not None and self.selection.shape.kind in ("row", "dict"):
             object.__setattr__(self, "_schema", schema_of_records(columns))
 

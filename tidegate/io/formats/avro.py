@@ -30,6 +30,7 @@ class AvroFormat(FileFormat):
     schema that records are resolved to, by the rules of Avro."""
 
     name: ClassVar[str] = "avro"
+    casts: ClassVar[bool] = False  # a union of several types has no type to which its values could be cast
     states_columns: ClassVar[bool] = True
     reader_schema: str | None = None
 

@@ -63,6 +63,8 @@ def fit(column: Any, type: Any, timezone: str | None) -> Any:
         return _fit_nested(column, type, timezone)
     if kind_of(column.type) == "string" and kind_of(type) == "time":
         return pa.array(map(_clock_time, column.to_pylist()), type)
+    if kind_of(column.type) == "integer" and kind_of(type) == "decimal":
+        return column.cast(pa.decimal128(38, min(type.scale, 18))).cast(type)  # Arrow asks for room for all of 64 bits
     return column.cast(type)
 
 

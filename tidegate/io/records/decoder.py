@@ -197,9 +197,8 @@ class DictDecoder:
 
 
 def _value_fits(projection: Projection, timezone: str | None) -> dict[str, Callable[[Any], Any]]:
-    """The conversions of columns whose values fastavro returns as another type: naive times, and narrower numbers."""
-    import decimal
-
+    """The conversions of columns whose values fastavro returns as another type: naive times, narrower numbers, and
+    decimals of other digits."""
     from tidegate.io.records.types import kind_of
 
     found: dict[str, Callable[[Any], Any]] = {}
@@ -208,10 +207,25 @@ def _value_fits(projection: Projection, timezone: str | None) -> dict[str, Calla
             case "float":
                 found[column.name] = float
             case "decimal":
-                found[column.name] = decimal.Decimal
+                found[column.name] = _decimal_of(column.type.precision, column.type.scale)
             case "timestamp":
                 found[column.name] = _instant_in(timezone)
     return found
+
+
+def _decimal_of(precision: int, scale: int) -> Callable[[Any], Any]:
+    from decimal import Context, Decimal
+
+    unit, wide = Decimal(1).scaleb(-scale), Context(100)
+
+    def exactly(value: Any) -> Decimal:
+        found = Decimal(value)
+        rounded = found.quantize(unit, context=wide)
+        if rounded != found or (rounded and rounded.adjusted() >= precision - scale):
+            raise ValueError(f"{found} is no decimal({precision},{scale})")
+        return rounded
+
+    return exactly
 
 
 def _instant_in(timezone: str | None) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ import datetime
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final
 
 from tidegate.io.records.types import kind_of
@@ -80,6 +81,8 @@ def mask_of(condition: Condition, column: Any) -> Any:
             given = [each for each in value if each is not None]
             if kind_of(column.type) == "float":
                 given += [-0.0, 0.0] if 0 in given else []  # Arrow tells both zeros apart
+            elif kind_of(column.type) == "decimal":
+                given = [each for each in given if not isinstance(each, Decimal) or _has_value(column.type, each)]
             known = pa.array(given, column.type)
             found = pc.is_in(column, value_set=known)
             if op == "not in":
@@ -93,6 +96,17 @@ def mask_of(condition: Condition, column: Any) -> Any:
     return pc.fill_null(found, False)
 
 
+def _has_value(type: Any, value: Decimal) -> bool:
+    """Whether a type of decimals has a value."""
+    import pyarrow as pa
+
+    try:
+        pa.scalar(value, type)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def scalar_of(value: Any, type: Any) -> Any:
     """A value as an Arrow scalar to compare with a column of this type."""
     import pyarrow as pa
@@ -101,6 +115,8 @@ def scalar_of(value: Any, type: Any) -> Any:
         case "integer" if isinstance(value, float):
             return pa.scalar(value, pa.float64())
         case "integer" if isinstance(value, int) and not isinstance(value, bool):
+            return pa.scalar(value)
+        case "decimal" if isinstance(value, Decimal) and not _has_value(type, value):
             return pa.scalar(value)
         case "timestamp" if isinstance(value, datetime.datetime) and value.tzinfo is None:
             raise pa.ArrowInvalid("a naive time is no instant")

@@ -143,13 +143,13 @@ def target_fields(selection: Selection, reference: RecordSchema) -> tuple[Field,
 def declared(selection: Selection) -> tuple[Projected, ...] | None:
     """The columns of the elements, if the author's schema tells all of them; None if it takes a file to know them.
 
-    Decimals and nested types have to be exact for it, since the type in the file is kept where it only resembles the
-    schema's.
+    Decimals have to be exact for it, since the type in the file is kept where it only resembles the schema's, and
+    nested types depend on the files in any case.
     """
     if selection.schema is None:
         return None
     fields = target_fields(selection, selection.schema)
-    if not all(each.type is not None and (each.exact or kind_of(each.type) in _TOLD_BY_KIND) for each in fields):
+    if not all(each.type is not None and _is_told(kind_of(each.type), each.exact) for each in fields):
         return None
     zone = selection.timezone or "UTC"
     return tuple(
@@ -158,8 +158,11 @@ def declared(selection: Selection) -> tuple[Projected, ...] | None:
     )
 
 
-_TOLD_BY_KIND: Final = frozenset({"boolean", "integer", "float", "string", "binary", "timestamp", "date"})
-"""Kinds of which all types have the same column type."""
+def _is_told(kind: str, exact: bool) -> bool:
+    """Whether a type of the schema tells the column type, of which all types of most kinds have the same."""
+    return kind in ("boolean", "integer", "float", "string", "binary", "timestamp", "date") or (
+        kind == "decimal" and exact
+    )
 
 
 def project(

@@ -228,6 +228,8 @@ def _position(until: Until, names: Sequence[str]) -> int:
         if len(names) == 1:
             return 0
         raise BuildError(f"{kind} looks at one loop variable: say which, as in of={names[0]!r}; there are {shown}")
+    if len(names) == 1 and names[0] == "":
+        raise BuildError(f"{kind}(of={of!r}): there is only one loop variable, so leave of= out")
     if str(of) in names:
         return names.index(str(of))
     raise BuildError(f"{kind}(of={of!r}): there is no such loop variable; there are {shown}")
