@@ -16,7 +16,15 @@ from tidegate.sql.syntax.parse_tree import Node
 from tidegate.sql.syntax.parsing import Parsed
 from tidegate.sql.syntax.scripts import Insertion, Statement, TableDefinition, statements_of
 from tidegate.sql.syntax.table_functions import PREFIX
-from tidegate.sql.tables import READERS, SUFFIXES, check_definition, reader_of, why_not_inserted, writer_of
+from tidegate.sql.tables import (
+    READERS,
+    SUFFIXES,
+    check_definition,
+    format_of_path,
+    reader_of,
+    why_not_inserted,
+    writer_of,
+)
 
 
 @dataclass(slots=True)
@@ -151,8 +159,7 @@ class Script:
 
     def _table(self, name: str, definition: TableDefinition | None) -> PCollection[Any] | None:
         if name not in self._read:
-            suffix = PurePath(name).suffix.lstrip(".").lower()
-            kind = SUFFIXES.get(suffix, suffix)
+            kind = format_of_path(name)
             if definition is not None:
                 rows = self.pipeline | reader_of(definition)
                 if rows.schema is None:

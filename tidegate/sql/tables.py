@@ -119,9 +119,14 @@ def why_not_inserted(definition: TableDefinition, found: Sequence[Field]) -> str
 
 def format_of(definition: TableDefinition) -> str:
     """The format of a table's files: that given, or that of the path's suffix."""
-    suffix = PurePath(definition.path).suffix.lstrip(".").lower()
     given = definition.option("format")
-    return (SUFFIXES.get(suffix, suffix) if given is None else given).lower()
+    return format_of_path(definition.path) if given is None else given.lower()
+
+
+def format_of_path(path: str) -> str:
+    """The format that the suffix of a path stands for; the suffix itself, in lower case, if it stands for none."""
+    suffix = PurePath(path).suffix.lstrip(".").lower()
+    return SUFFIXES.get(suffix, suffix)
 
 
 def reader_of(definition: TableDefinition) -> Any:
