@@ -79,6 +79,12 @@ def test_importing_tidegate_loads_no_slow_part_of_the_standard_library() -> None
     assert loaded.isdisjoint(SLOW_TO_IMPORT), sorted(loaded.intersection(SLOW_TO_IMPORT))
 
 
+def test_importing_tidegate_loads_no_module_of_pipelines_and_windows() -> None:
+    loaded = modules_loaded_by_importing_tidegate()
+    rooms = ("tidegate.transforms", "tidegate.sdk.primitives", "tidegate.sdk.windowing", "tidegate.sdk.portable")
+    assert [name for name in loaded if name.startswith(rooms)] == []
+
+
 def test_a_run_loads_no_parts_of_the_engine_that_its_pipeline_does_not_use() -> None:
     script = """
 import sys

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,6 +33,26 @@ def test_every_name_that_dir_lists_exists_once_and_is_no_type_variable(module: A
     assert len(set(module.__all__)) == len(module.__all__)
     found = {name: getattr(module, name) for name in dir(module)}
     assert [name for name, value in found.items() if type(value).__name__ == "TypeVar"] == []
+
+
+def test_names_that_are_imported_on_first_use_are_those_that_type_checkers_see() -> None:
+    parsed = ast.parse(Path(tg.__file__).read_text(encoding="utf-8"))
+    [for_checkers] = [each for each in parsed.body if isinstance(each, ast.If)]
+    seen = {
+        alias.asname or alias.name: (each.module, alias.name)
+        for each in for_checkers.body
+        if isinstance(each, ast.ImportFrom)
+        for alias in each.names
+    }
+    defined = {name: (module, name) for name, module in tg._MODULES.items()}
+    modules = {name: tuple(module.rsplit(".", 1)) for name, module in tg._WHOLE_MODULES.items()}
+    assert seen == {**defined, **modules}
+    assert set(seen) <= set(tg.__all__)
+
+
+def test_a_name_is_imported_once() -> None:
+    tg.__dict__.pop("FixedWindows", None)
+    assert tg.FixedWindows is tg.__dict__["FixedWindows"]
 
 
 def test_the_classes_for_connectors_are_in_io_and_in_their_original_modules() -> None:
