@@ -28,7 +28,7 @@ from tidegate.runners.spark.catalyst.hidden_errors import drops_operand, hides_e
 from tidegate.sdk.data.columns import Field, Schema, type_named
 from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.relational.authoring import literal
-from tidegate.sdk.relational.binding import Input, bound, bound_aggregate
+from tidegate.sdk.relational.binding import Input, bound, bound_aggregate, may_fail
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS
@@ -95,6 +95,31 @@ def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int, a
     return found
 
 
+def failures_in_place(reference: SparkRows, trees: Sequence[Tree]) -> list[str]:
+    """Where Spark fails, or has another value, if trees are computed for the rows for which no one fails in Python,
+    with nothing around them. Trees that workers compute are left out."""
+    from pyspark.errors import PySparkException
+
+    trees = [tree for tree in trees if may_fail(tree) and fits(tree) and not hides_errors(tree)]
+    python = [python_results(tree, ROWS) for tree in trees]
+    left_out = {k for values in python for k, value in enumerate(values) if isinstance(value, ExpressionError)}
+    if not trees or len(left_out) == len(ROWS):
+        return []
+    try:
+        spark = reference.in_place(trees, left_out)
+    except PySparkException as error:
+        if len(trees) > 1:
+            return [each for tree in trees for each in failures_in_place(reference, [tree])] or [f"together: {error}"]
+        return [f"{text(trees[0])}: only Spark fails: {error}"[:400]]
+    kept = [k for k in range(len(ROWS)) if k not in left_out]
+    return [
+        f"{text(tree)}: Python {ours[k]!r}, Spark {other!r} in place, for {_shown(tree, k)}"
+        for tree, ours, theirs in zip(trees, python, spark, strict=True)
+        for k, other in zip(kept, theirs, strict=True)
+        if not same(ours[k], other, 1e-12)
+    ]
+
+
 def _shown(tree: Tree, k: int) -> Any:
     from tidegate.sdk.relational.expressions import column_names
 
@@ -128,6 +153,8 @@ def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfi
     reference.compile(True)  # interpreted, CONCAT computes what follows a NULL, and may fail where runs don't
     for batch in batches(trees, 25):
         found += differences(reference, batch, 1, 25)
+        for few in batches(batch, 5):
+            found += failures_in_place(reference, few)
     assert not found, "\n".join(found)
 
 
@@ -156,8 +183,33 @@ def test_rare_differences_from_spark_do_not_come_back(reference: SparkRows) -> N
         a.cast("decimal(38,0)").is_in([Decimal("0.05"), 7]),
         a.cast("decimal(38,0)") == Decimal("0.05"),
         at.is_in([datetime.date(2024, 2, 29), datetime.date(1970, 1, 1)]),
+        *operands_behind_a_null(),
     ]
-    assert differences(reference, [tree_of(each) for each in expressions], 1) == []
+    trees = [tree_of(each) for each in expressions]
+    assert differences(reference, trees, 1) == []
+    assert [each for tree in trees for each in failures_in_place(reference, [tree])] == []
+
+
+def operands_behind_a_null() -> list[tg.Expression]:
+    """Expressions with an operand that may fail, occurs twice or has to be in the calendar, and is computed only for
+    rows where the one before it is not NULL, or a condition holds."""
+    a, b, s, t, numbers, counts = (tg.col(name) for name in ("a", "b", "s", "t", "numbers", "counts"))
+    day = tg.fn.add_days(datetime.date(2024, 2, 29), a % b)
+    instant = tg.fn.timestamp_micros(tg.fn.div(a, b))
+    return [
+        a + (b % 2 + tg.fn.div(1, b)) * tg.fn.div(1, b),
+        (a + tg.fn.div(1, b)) / b,
+        tg.fn.substring(s, tg.fn.div(1, b), tg.fn.div(1, b)),
+        tg.fn.concat(s, t, tg.fn.div(1, b).cast("string"), tg.fn.div(1, b).cast("string")),
+        tg.fn.coalesce(a, b) + (tg.fn.div(1, b) + tg.fn.div(1, b)),
+        numbers[tg.fn.div(1, b) * tg.fn.div(1, b)],
+        counts["a"] + (tg.fn.div(1, b) + tg.fn.div(1, b)),
+        (b != 0) & (day > datetime.date(2024, 2, 28)),
+        (b == 0) | (instant > datetime.datetime(2024, 2, 28, tzinfo=datetime.UTC)),
+        tg.fn.concat(s, day.cast("string")),
+        tg.fn.date_format(instant, "yyyy") == s,
+        tg.fn.when(b != 0, day).otherwise(None),
+    ]
 
 
 def is_constant_null(tree: Tree) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from tests.support.expressions.cases import SCHEMA
 from tidegate.runners.spark.catalyst import expressions
 from tidegate.runners.spark.catalyst.errors import expression_error
+from tidegate.runners.spark.driver.spark_settings import AS_WRITTEN
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree
 
 _INFIX: Final = {
@@ -181,6 +182,8 @@ class SparkRows:
         self.session.conf.set("spark.sql.ansi.enabled", "true")
         self.session.conf.set("spark.sql.session.timeZone", "UTC")
         self.session.conf.set("spark.sql.shuffle.partitions", "1")
+        for name, value in AS_WRITTEN.items():
+            self.session.conf.set(name, value)
         numbered = [(k, *(row[name] for name in SCHEMA.names)) for k, row in enumerate(rows)]
         self.frame = self.session.createDataFrame(numbered, f"row int, {DDL}").coalesce(1).cache()
         self.frame.createOrReplaceTempView("expression_rows")
@@ -206,6 +209,15 @@ class SparkRows:
         rows.sort(key=lambda row: row["row"])
         values = [[from_spark(row[f"v{k}"]) for row in rows] for k in range(len(trees))]
         return values, [[row["row"] for row in rows if row[f"f{k}"]] for k in range(len(trees))]
+
+    def in_place(self, trees: Sequence[Tree], left_out: Collection[int]) -> list[list[Any]]:
+        """For each tree its values for all rows but those left out, computed without a conditional around it: Spark
+        computes parts that occur twice before all others, but for those in conditionals."""
+        columns = ", ".join(f"{_as_run(tree)} AS v{k}" for k, tree in enumerate(trees))
+        kept = f"row NOT IN ({', '.join(map(str, left_out))})" if left_out else "TRUE"
+        rows = self.session.sql(f"SELECT row, {columns} FROM expression_rows WHERE {kept}").collect()
+        rows.sort(key=lambda row: row["row"])
+        return [[from_spark(row[f"v{k}"]) for row in rows] for k in range(len(trees))]
 
     def condition(self, tree: Tree, row: int) -> str:
         """The condition of the error of a tree for a row, under the name that it has in Tidegate; "" without one."""

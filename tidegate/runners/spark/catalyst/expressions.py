@@ -12,7 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from tidegate.sdk.data.columns import VOID, ArrayType, ColumnType, DecimalType, MapType, StructType, is_scalar
+from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
+from tidegate.sdk.relational.operations import NULLING, OPERATIONS
 
 START: Final = "tidegate: start"
 END: Final = "tidegate: end"
@@ -191,11 +193,6 @@ _LEAVES_THE_CALENDAR: Final = frozenset({"add", "subtract", "add_months", "add_d
 }
 """The operations whose result may be outside the years 1 to 9999 if it is a date or a timestamp."""
 
-_BOUNDS: Final = {
-    "date": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
-    "timestamp": ("TIMESTAMP '0001-01-01 00:00:00Z'", "TIMESTAMP '9999-12-31 23:59:59.999999Z'"),
-}
-
 
 def spark_type(type: ColumnType) -> str:
     """The name of a type in Spark."""
@@ -241,16 +238,54 @@ def sql(tree: Tree, name: Callable[[Column], str] | None = None) -> str:
             else:
                 template = _TEXTS[operation]
                 text = template.replace("{*}", ", ".join(texts)) if "{*}" in template else template.format(*texts)
-            if operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS:
-                return _in_calendar(text, str(type), "DATETIME_OVERFLOW")
-            return text
+            if _may_leave_the_calendar(tree):
+                text = _in_calendar(text, str(type), "DATETIME_OVERFLOW")
+            tests = dict.fromkeys(_null_text(each, name) for each in _nulls_first(tree))
+            return f"IF({' OR '.join(tests)}, NULL, {text})" if tests else text
 
 
 def _in_calendar(text: str, type: str, condition: str) -> str:
-    """A date or timestamp that is refused outside the years 1 to 9999."""
-    least, greatest = _BOUNDS[type]
+    """A date or timestamp that is refused outside the years 1 to 9999.
+
+    Not with BETWEEN, whose operand Spark computes in a projection of its own, for all rows.
+    """
     refused = f"CAST(raise_error('[{condition}] the result is outside the years 1 to 9999') AS {type})"
-    return f"IF({text} NOT BETWEEN {least} AND {greatest}, {refused}, {text})"
+    return f"IF(abs(year({text}) - 5000) > 4999, {refused}, {text})"
+
+
+def _may_leave_the_calendar(call: Call) -> bool:
+    return call.operation in _LEAVES_THE_CALENDAR and str(call.type) in ("date", "timestamp")
+
+
+def _nulls_first(call: Call) -> list[Tree]:
+    """Operands of which one is NULL where a later one, which may fail, is not to be computed.
+
+    Spark leaves the later one out, too, unless it occurs more than once: then it is computed once, before all others
+    (subexpression elimination). It stays in its place in a branch of a conditional.
+    """
+    operation = OPERATIONS[call.operation]
+    if operation.nulls != "strict" and call.operation not in ("part", "array_contains"):
+        return []
+    order = call.arguments[::-1] if operation.last_first else call.arguments
+    last = max((k for k, each in enumerate(order) if may_fail(each)), default=0)
+    return [part for each in order[:last] for part in _nulls_of(each)]
+
+
+def _nulls_of(tree: Tree) -> list[Tree]:
+    """The smallest parts of an expression which is NULL exactly if one of them is."""
+    match tree:
+        case _ if not tree.nullable:
+            return []
+        case Cast(operand=operand, type=type) if (operand.type.kind, type.kind) not in NULLING:
+            return _nulls_of(operand)
+        case Call(operation=operation, arguments=arguments) if OPERATIONS[operation].nulls == "strict":
+            return [part for each in arguments for part in _nulls_of(each)]
+        case _:
+            return [tree]
+
+
+def _null_text(tree: Tree, name: Callable[[Column], str] | None) -> str:
+    return f"{sql(tree, name)} IS NULL"
 
 
 _TO_INSTANTS: Final = ("string", "bigint", "decimal", "double")
@@ -273,10 +308,11 @@ def _repeats(tree: Tree) -> int:
     match tree:
         case Call(operation=operation) if operation not in OPERATIONS_OF_SPARK:
             return _DEEPEST + 1
-        case Call(operation=operation, type=type):
+        case Call(operation=operation):
             repeats = operation in ("substring", "split_part", "add_months", "add_days")
             repeats |= operation == "part" and not isinstance(tree.arguments[1], Literal)
-            return inner + repeats + (operation in _LEAVES_THE_CALENDAR and str(type) in _BOUNDS)
+            repeats |= any(not isinstance(each, Column) for each in _nulls_first(tree))
+            return inner + repeats + _may_leave_the_calendar(tree)
         case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
             return _DEEPEST + 1
         case Cast(operand=operand, type=type) if (operand.type.kind, type.kind) in _OTHER_CASTS:

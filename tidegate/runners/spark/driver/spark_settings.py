@@ -35,13 +35,13 @@ def _settings_of(spark: Any, plan: Plan, options: SparkOptions) -> dict[str, str
         # Adaptive execution would replan at each shuffle, which takes time and could not improve the levels' plans.
         settings["spark.sql.adaptive.enabled"] = "false"
     if native:
-        settings |= _AS_WRITTEN
+        settings |= AS_WRITTEN
     if native and spark.conf.get(_SHUFFLE_PARTITIONS, _MANY) == _MANY:
         settings[_SHUFFLE_PARTITIONS] = str(options.spark_partitions or parallelism(spark))
     return settings
 
 
-_AS_WRITTEN: Final = {
+AS_WRITTEN: Final = {
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.sql.subexpressionElimination.skipForShortcutExpr": "true",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
