@@ -147,7 +147,7 @@ def test_every_cast_of_edge_values_is_that_of_spark(reference: SparkRows) -> Non
 def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfig: pytest.Config) -> None:
     draw = random.Random(19 + pytestconfig.getoption("--streaming-seed"))
     count = pytestconfig.getoption("--expressions")
-    trees = [random_tree(draw, draw.randrange(2, 5)) for _ in range(count)]
+    trees = [random_tree(draw, draw.randrange(2, 5), draw.choice((0.0, 0.3))) for _ in range(count)]
     trees = [tree for tree in trees if not any(map(is_constant_null, walk(tree)))]
     found: list[str] = []
     reference.compile(True)  # interpreted, CONCAT computes what follows a NULL, and may fail where runs don't

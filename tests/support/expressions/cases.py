@@ -205,12 +205,23 @@ def python_results(tree: Tree, rows: list[dict[str, Any]]) -> list[Any]:
 SCALAR_OPERATIONS: Final = [each for each in OPERATIONS.values() if not each.aggregate and not each.of_window]
 
 
-def random_tree(draw: random.Random, depth: int) -> Tree:
-    """A bound expression of some type."""
-    return bound(_random(draw, draw.choice(list(COLUMNS)), depth), INPUT)
+def random_tree(draw: random.Random, depth: int, repeats: float = 0.0) -> Tree:
+    """A bound expression of some type; `repeats` is how probably an operand is one that occurs before, too."""
+    return bound(_random(draw, draw.choice(list(COLUMNS)), depth, repeats, {}), INPUT)
 
 
-def _random(draw: random.Random, type: str, depth: int) -> Tree:
+def _random(draw: random.Random, type: str, depth: int, repeats: float, known: dict[str, list[Tree]]) -> Tree:
+    if type in known and repeats and draw.random() < repeats:
+        return draw.choice(known[type])
+    tree = _fresh(draw, type, depth, repeats, known)
+    known.setdefault(type, []).append(tree)
+    return tree
+
+
+def _fresh(draw: random.Random, type: str, depth: int, repeats: float, known: dict[str, list[Tree]]) -> Tree:
+    def operand(type: str) -> Tree:
+        return _random(draw, type, depth - 1, repeats, known)
+
     if depth == 0 or draw.random() < 0.15:
         if draw.random() < 0.75:
             return Column(draw.choice(COLUMNS[type]))
@@ -220,16 +231,16 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
         _, name, of, argument = draw.choice(calls)
         if isinstance(argument, Column):
             kinds = [kind for kind, names in COLUMNS.items() if argument.name in names]
-            argument = _random(draw, kinds[0], depth - 1)
+            argument = operand(kinds[0])
             if kinds[0] == "decimal":  # results of operations may have more digits than the items of the array
                 argument = Cast(argument, DECIMALS[0])
         return nested_call(name, of, argument)
     if kind < 0.1:
-        condition, value, other = (_random(draw, each, depth - 1) for each in ("boolean", type, type))
+        condition, value, other = map(operand, ("boolean", type, type))
         return Case(((condition, value),), other)
     if kind < 0.25 and (given := [one for one, to in CASTS if to == type]):
         to = draw.choice(DECIMALS) if type == "decimal" else TYPES[type]
-        return Cast(_random(draw, draw.choice(given), depth - 1), to)
+        return Cast(operand(draw.choice(given)), to)
     operation, signature, variable = draw.choice(_makers(type))
     arguments: list[Tree] = []
     given = draw.choice(LITERALS.get(operation.name, [()]))
@@ -240,7 +251,7 @@ def _random(draw: random.Random, type: str, depth: int) -> Tree:
             drawn = draw.choice([value for value in POOLS[wanted] if value is not None])
             arguments.append(literal(next(literals, drawn)))
         else:
-            arguments.append(_random(draw, wanted, depth - 1))
+            arguments.append(operand(wanted))
     return Call(operation.name, tuple(arguments))
 
 

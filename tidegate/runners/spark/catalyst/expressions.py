@@ -232,16 +232,13 @@ def sql(tree: Tree, name: Callable[[Column], str] | None = None) -> str:
             whens = " ".join(f"WHEN {sql(condition, name)} THEN {sql(value, name)}" for condition, value in branches)
             return f"CASE {whens} ELSE {sql(otherwise, name)} END"
         case Call(operation=operation, arguments=arguments, type=type):
-            texts = [sql(each, name) for each in arguments]
+            texts = [_in_place(tree, k, sql(each, name), name) for k, each in enumerate(arguments)]
             if operation in _SPECIAL:
                 text = _SPECIAL[operation](tree, texts)
             else:
                 template = _TEXTS[operation]
                 text = template.replace("{*}", ", ".join(texts)) if "{*}" in template else template.format(*texts)
-            if _may_leave_the_calendar(tree):
-                text = _in_calendar(text, str(type), "DATETIME_OVERFLOW")
-            tests = dict.fromkeys(_null_text(each, name) for each in _nulls_first(tree))
-            return f"IF({' OR '.join(tests)}, NULL, {text})" if tests else text
+            return _in_calendar(text, str(type), "DATETIME_OVERFLOW") if _may_leave_the_calendar(tree) else text
 
 
 def _in_calendar(text: str, type: str, condition: str) -> str:
@@ -257,18 +254,26 @@ def _may_leave_the_calendar(call: Call) -> bool:
     return call.operation in _LEAVES_THE_CALENDAR and str(call.type) in ("date", "timestamp")
 
 
-def _nulls_first(call: Call) -> list[Tree]:
-    """Operands of which one is NULL where a later one, which may fail, is not to be computed.
+def _in_place(call: Call, k: int, text: str, name: Callable[[Column], str] | None) -> str:
+    """An operand, which Spark computes only for rows where those before it are not NULL, if it may fail.
 
-    Spark leaves the later one out, too, unless it occurs more than once: then it is computed once, before all others
-    (subexpression elimination). It stays in its place in a branch of a conditional.
+    Spark does so by itself, unless a part of the operand occurs more than once: then it is computed once, before all
+    others (subexpression elimination), but for parts in a branch of a conditional.
     """
+    tests = [f"{sql(each, name)} IS NOT NULL" for each in _nulls_before(call, k)]
+    return f"IF({' AND '.join(dict.fromkeys(tests))}, {text}, NULL)" if tests else text
+
+
+def _nulls_before(call: Call, k: int) -> list[Tree]:
+    """Parts of which one is NULL if an operand that is evaluated before another one, which may fail, is NULL."""
     operation = OPERATIONS[call.operation]
-    if operation.nulls != "strict" and call.operation not in ("part", "array_contains"):
+    if not may_fail(call.arguments[k]) or not (operation.nulls == "strict" or call.operation in _ON_PARTS):
         return []
-    order = call.arguments[::-1] if operation.last_first else call.arguments
-    last = max((k for k, each in enumerate(order) if may_fail(each)), default=0)
-    return [part for each in order[:last] for part in _nulls_of(each)]
+    before = call.arguments[:k:-1] if operation.last_first else call.arguments[:k]
+    return [part for each in before for part in _nulls_of(each)]
+
+
+_ON_PARTS: Final = ("part", "array_contains")
 
 
 def _nulls_of(tree: Tree) -> list[Tree]:
@@ -278,14 +283,11 @@ def _nulls_of(tree: Tree) -> list[Tree]:
             return []
         case Cast(operand=operand, type=type) if (operand.type.kind, type.kind) not in NULLING:
             return _nulls_of(operand)
-        case Call(operation=operation, arguments=arguments) if OPERATIONS[operation].nulls == "strict":
-            return [part for each in arguments for part in _nulls_of(each)]
+        case Call(operation=name, arguments=arguments) if OPERATIONS[name].nulls == "strict":
+            order = arguments[::-1] if OPERATIONS[name].last_first else arguments
+            return [part for each in order for part in _nulls_of(each)]
         case _:
             return [tree]
-
-
-def _null_text(tree: Tree, name: Callable[[Column], str] | None) -> str:
-    return f"{sql(tree, name)} IS NULL"
 
 
 _TO_INSTANTS: Final = ("string", "bigint", "decimal", "double")
@@ -311,7 +313,8 @@ def _repeats(tree: Tree) -> int:
         case Call(operation=operation):
             repeats = operation in ("substring", "split_part", "add_months", "add_days")
             repeats |= operation == "part" and not isinstance(tree.arguments[1], Literal)
-            repeats |= any(not isinstance(each, Column) for each in _nulls_first(tree))
+            before = (each for k in range(len(tree.arguments)) for each in _nulls_before(tree, k))
+            repeats |= not all(isinstance(each, Column) for each in before)
             return inner + repeats + _may_leave_the_calendar(tree)
         case Call(operation="round", arguments=(_, Literal(value=int(digits)))) if abs(digits) > _MAX_INT:
             return _DEEPEST + 1

@@ -1,13 +1,15 @@
 """Expressions of which Spark might not see an error: its optimiser drops operands that can't change a value.
 
-It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, and drops a condition before a value that is the
-default, too. It moves a constant operand into the branches of a conditional beside it, and a row that takes a branch of
-NULL never computes the constant. A condition compares `x` as a double with a constant that no bigint is, and it is
-false for all. Python, which evaluates operands in their order, fails where one of them does.
+It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, takes `x <=> x` for TRUE and `p AND (p OR x)`
+for `p`, and drops a condition before a value that is the default, too. It moves a constant operand into the branches
+of a conditional beside it, and a row that takes a branch of NULL never computes the constant. A condition compares
+`x` as a double with a constant that no bigint is, and it is false for all. Python, which evaluates operands in their
+order, fails where one of them does.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -39,9 +41,13 @@ def drops_operand(tree: Tree) -> bool:
             _, idle, _ = _reduced(tree)
             return any(map(may_fail, idle))
         case Call(operation="and" | "or" as name, arguments=arguments):
-            return any(map(may_fail, arguments)) and any(
-                _is_always(each, name == "or") or _is_always(each, None) for each in arguments
-            )
+            if any(_is_always(each, name == "or") or _is_always(each, None) for each in arguments):
+                return any(map(may_fail, arguments))
+            return _absorbs(tree, name)
+        case Call(operation=name, arguments=(one, other)) if (
+            name in _COMPARISONS and may_fail(one) and _is_same(_simplified(one), _simplified(other))
+        ):
+            return True  # that of a value with itself
         case Call(operation=name, arguments=arguments) if name in _COMPARISONS:
             casts = [each for each in arguments if isinstance(each, Cast) and may_fail(each.operand)]
             constants = [each for each in arguments if _is_constant(each)]
@@ -50,7 +56,37 @@ def drops_operand(tree: Tree) -> bool:
             return False
 
 
-_COMPARISONS: Final = ("equal", "not_equal", "less", "less_or_equal", "greater", "greater_or_equal", "is_in")
+def _absorbs(tree: Call, name: str) -> bool:
+    """Whether AND has operands `p` and `p OR q`, or OR `p` and `p AND q`, the longer of which Spark leaves out, and `q`
+    may fail."""
+    inner = "or" if name == "and" else "and"
+    operands = [_operands(each, inner) for each in _operands(tree, name)]
+    return any(
+        all(any(_is_same(_simplified(each), _simplified(part)) for part in longer) for each in shorter)
+        for shorter, longer in itertools.permutations(operands, 2)
+        if len(shorter) < len(longer) and any(map(may_fail, longer))
+    )
+
+
+def _operands(tree: Tree, operation: str) -> list[Tree]:
+    """The operands of nested calls of AND or OR; a tree of another kind is its only one."""
+    match tree:
+        case Call(operation=name, arguments=arguments) if name == operation:
+            return [part for each in arguments for part in _operands(each, operation)]
+        case _:
+            return [tree]
+
+
+_COMPARISONS: Final = (
+    "not_distinct",
+    "equal",
+    "not_equal",
+    "less",
+    "less_or_equal",
+    "greater",
+    "greater_or_equal",
+    "is_in",
+)
 _ORDERED: Final = ("bigint", "double", "decimal", "date", "timestamp")
 
 
