@@ -9,7 +9,7 @@ import pytest
 import tidegate as tg
 from tests.support.expressions.cases import INPUT, tree_of
 from tidegate.sdk.data.columns import STRING
-from tidegate.sdk.relational.binding import bound
+from tidegate.sdk.relational.binding import bound, may_fail
 from tidegate.sdk.relational.expressions import Call, Literal
 
 
@@ -61,3 +61,11 @@ def test_an_expression_that_has_no_type_is_refused(expression: tg.Expression, to
 )
 def test_an_expression_has_the_type_that_its_operations_give(expression: tg.Expression, type: str) -> None:
     assert str(tree_of(expression).type) == type
+
+
+def test_whether_an_expression_may_fail_is_found_by_looking_at_each_part_once() -> None:
+    condition = tg.col("s") == "x"
+    for _ in range(60):  # looking at all parts of each part would never end
+        condition = condition & (tg.col("s") != "y")
+    assert not may_fail(tree_of(condition))
+    assert may_fail(tree_of(condition & (tg.col("a") % 2 == 0)))

@@ -168,15 +168,20 @@ def is_aggregate(tree: Tree) -> bool:
 
 def may_fail(tree: Tree) -> bool:
     """Whether evaluating a bound tree may raise an ExpressionError."""
+    return any(map(_may_fail_itself, walk(tree)))
+
+
+def _may_fail_itself(tree: Tree) -> bool:
+    """Whether evaluating a bound tree may raise an ExpressionError that none of its parts raises."""
     match tree:
-        case Call(operation=operation) if OPERATIONS[operation].fails:
-            return True
-        case Cast(operand=operand, type=DecimalType() as type) if decimal_cast_fails(operand.type, type):
-            return True
-        case Cast(operand=operand, type=type) if CASTS.get((operand.type.kind, type.kind)):
-            if not isinstance(type, DecimalType):
-                return True
-    return any(may_fail(each) for each in walk(tree) if each is not tree)
+        case Call(operation=operation):
+            return OPERATIONS[operation].fails
+        case Cast(operand=operand, type=DecimalType() as type):
+            return decimal_cast_fails(operand.type, type)
+        case Cast(operand=operand, type=type):
+            return CASTS.get((operand.type.kind, type.kind), False)
+        case _:
+            return False
 
 
 def _bound(tree: Tree, input: Input) -> Tree:

@@ -274,6 +274,7 @@ def _nulls_before(call: Call, k: int) -> list[Tree]:
 
 
 _ON_PARTS: Final = ("part", "array_contains")
+"""Operations with a NULL rule of their own that, as strict ones, evaluate nothing after a NULL."""
 
 
 def _nulls_of(tree: Tree) -> list[Tree]:
