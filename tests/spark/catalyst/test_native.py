@@ -375,6 +375,17 @@ def test_errors_of_operands_that_spark_drops_are_those_of_python(
             found.collect()
 
 
+def test_a_branch_whose_zero_has_another_sign_is_not_taken_for_the_default(sales: Any) -> None:
+    """Spark compares constants as numbers do, and drops a branch that is equal to the default."""
+    zeros = tg.fn.when(tg.col("n") > 3, tg.lit(-0.0) * tg.lit(-0.0)).otherwise(-0.0)
+    found = []
+    for runner, read in (("direct", tg.Create(SALES)), ("spark", tg.io.ReadFromSpark(sales.repartition(2)))):
+        rows = tg.Pipeline(runner) | read | tg.Select("n", zero=zeros) | tg.GroupBy("n").agg(zero=tg.fn.max("zero"))
+        found.append(sorted((row.n, str(row.zero)) for row in rows.collect()))
+    assert found[0] == found[1]
+    assert {zero for _, zero in found[0]} == {"0.0", "-0.0"}
+
+
 def test_operands_that_may_fail_beside_constants_of_null_stay_with_workers() -> None:
     p = tg.Pipeline("spark")
     sales = p | tg.Create(SALES)

@@ -1,19 +1,23 @@
-"""Expressions of which Spark might not see an error: its optimiser drops operands that can't change a value.
+"""Expressions that Spark's optimiser makes others: it drops operands that may fail, and takes both zeros for one.
 
 It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, takes `x <=> x` for TRUE and `p AND (p OR x)`
 for `p`, and drops a condition before a value that is the default, too. It moves a constant operand into the branches
 of a conditional beside it, and a row that takes a branch of NULL never computes the constant. A condition compares
 `x` as a double with a constant that no bigint is, and it is false for all. Python, which evaluates operands in their
 order, fails where one of them does.
+
+Where it looks whether parts of an expression are the same, 0.0 and -0.0 are the same constant.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from tidegate.sdk.data.columns import BOOLEAN
+from tidegate.sdk.data.columns import BOOLEAN, DOUBLE
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts, walk
 from tidegate.sdk.relational.failures import ExpressionError
@@ -32,6 +36,20 @@ def hides_errors(tree: Tree) -> bool:
             if any(map(may_fail, arguments)) and any(_is_always(each, None) for each in arguments):
                 return True
     return drops_operand(tree) or any(map(hides_errors, parts(tree)))
+
+
+def merges_zeros(tree: Tree) -> bool:
+    """Whether a bound tree has constants of both zeros, so that Spark might take one of its parts for another."""
+    return len({math.copysign(1.0, value) for value in _doubles(tree) if value == 0}) == 2
+
+
+def _doubles(tree: Tree) -> Iterator[float]:
+    """The values of a tree's constants of the type double, without those that fail or are NULL."""
+    if not _is_constant(tree):
+        for part in parts(tree):
+            yield from _doubles(part)
+    elif tree.type == DOUBLE and not _fails(tree) and isinstance(value := _value(tree), float):
+        yield value
 
 
 def drops_operand(tree: Tree) -> bool:

@@ -15,7 +15,7 @@ from tidegate.runners.plan import Decision
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.spark.catalyst.event_times import time_of
 from tidegate.runners.spark.catalyst.expressions import fits, has_spark_type
-from tidegate.runners.spark.catalyst.hidden_errors import hides_errors
+from tidegate.runners.spark.catalyst.hidden_errors import hides_errors, merges_zeros
 from tidegate.runners.spark.catalyst.queries import HIDDEN
 from tidegate.runners.spark.catalyst.relations import raises_for_one_side
 from tidegate.runners.spark.catalyst.sources import Elements, NativeInput, NativeRows, native_input
@@ -366,6 +366,8 @@ def _unfit(relation: Relation, schemas: Sequence[Schema | None]) -> str:
             return f"{text(tree)} has a type or an operation that Spark might compute in another way"
         if hides_errors(tree):
             return f"Spark might not see that an operand in {text(tree)} fails"
+        if merges_zeros(tree):
+            return f"Spark takes 0.0 and -0.0 in {text(tree)} for one constant"
     names: Sequence[str] = ()
     match relation:
         case Join(join=kind, where=where, columns=columns):
