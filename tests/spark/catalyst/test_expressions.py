@@ -79,8 +79,8 @@ def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int, a
     of = zip(trees, python, spark, failing, succeeding, strict=True)
     for number, (tree, ours, theirs, failed, succeeded) in enumerate(of):
         rounded = any(isinstance(each, Call) and OPERATIONS[each.operation].rounded for each in walk(tree))
-        comparable_values = [] if merges_zeros(tree) else zip(ours, theirs, strict=True)  # workers compute such trees
-        for k, (one, other) in enumerate(comparable_values):
+        pairs = [] if merges_zeros(tree) else zip(ours, theirs, strict=True)  # workers compute such trees
+        for k, (one, other) in enumerate(pairs):
             if k not in failed and k not in unlike and not same(one, other, 1e-12 if rounded else 0.0):
                 found.append(f"{text(tree)}: Python {one!r}, Spark {other!r} for {_shown(tree, k)}")
         dropped = any(map(drops_operand, walk(tree)))  # Spark might not see an error, and workers compute such trees

@@ -1,4 +1,4 @@
-"""Expressions that Spark's optimiser makes others: it drops operands that may fail, and takes both zeros for one.
+"""Expressions that Spark's optimiser would change: it drops operands that may fail, and takes both zeros for one.
 
 It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, takes `x <=> x` for TRUE and `p AND (p OR x)`
 for `p`, and drops a condition before a value that is the default, too. It moves a constant operand into the branches
@@ -45,11 +45,15 @@ def merges_zeros(tree: Tree) -> bool:
 
 def _doubles(tree: Tree) -> Iterator[float]:
     """The values of a tree's constants of the type double, without those that fail or are NULL."""
-    if not _is_constant(tree):
-        for part in parts(tree):
-            yield from _doubles(part)
-    elif tree.type == DOUBLE and not _fails(tree) and isinstance(value := _value(tree), float):
-        yield value
+    match tree:
+        case Literal(value=float() as value):
+            yield value
+        case _ if not _is_constant(tree):
+            for part in parts(tree):
+                yield from _doubles(part)
+        case _ if tree.type == DOUBLE and not _fails(tree):
+            if isinstance(computed := _value(tree), float):
+                yield computed
 
 
 def drops_operand(tree: Tree) -> bool:
