@@ -24,12 +24,12 @@ from tests.support.expressions.cases import (
 )
 from tests.support.expressions.spark_reference import SparkRows, bare_sql, filtered_sql, from_spark, same
 from tidegate.runners.spark.catalyst.expressions import fits
-from tidegate.runners.spark.catalyst.hidden_errors import drops_operand, hides_errors, merges_zeros
-from tidegate.sdk.data.columns import Field, Schema, type_named
+from tidegate.runners.spark.catalyst.hidden_errors import drops_operand, hides_errors, merges_zeros, settles_parts
+from tidegate.sdk.data.columns import BIGINT, BOOLEAN, Field, Schema, type_named
 from tidegate.sdk.data.schema import with_schema
 from tidegate.sdk.relational.authoring import literal
 from tidegate.sdk.relational.binding import Input, bound, bound_aggregate, may_fail
-from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, text, walk
+from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree, mapped, text, walk
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import OPERATIONS
 
@@ -83,7 +83,8 @@ def differences(reference: SparkRows, trees: Sequence[Tree], errors_each: int, a
         for k, (one, other) in enumerate(pairs):
             if k not in failed and k not in unlike and not same(one, other, 1e-12 if rounded else 0.0):
                 found.append(f"{text(tree)}: Python {one!r}, Spark {other!r} for {_shown(tree, k)}")
-        dropped = any(map(drops_operand, walk(tree)))  # Spark might not see an error, and workers compute such trees
+        # Spark might not see an error, and workers compute such trees.
+        dropped = settles_parts(tree) or any(map(drops_operand, walk(tree)))
         beyond = not fits(tree)  # other SQL than the runner's, with which Spark goes beyond the year 9999
         comparable = [k for k in failed if not (beyond and ours[k].condition == "DATETIME_OVERFLOW")]
         found += [
@@ -160,6 +161,49 @@ def test_random_expressions_are_those_of_spark(reference: SparkRows, pytestconfi
         for few in batches(batch, 5):
             found += failures_in_place(reference, few)
     assert not found, "\n".join(found)
+
+
+def test_random_expressions_of_what_is_never_null_are_those_of_spark(
+    reference: SparkRows, pytestconfig: pytest.Config
+) -> None:
+    """Spark knows more of operands that aren't NULL: it may find a value without computing them."""
+    draw = random.Random(19 + pytestconfig.getoption("--streaming-seed"))
+    count = max(pytestconfig.getoption("--expressions") // 5, 100)
+    trees = [around(draw, random_tree(draw, draw.randrange(1, 4), 0.3)) for _ in range(count)]
+    trees = [tree for tree in trees if not any(map(is_constant_null, walk(tree)))]
+    found = [each for batch in batches(trees, 25) for each in differences(reference, batch, 0, 25)]
+    assert not found, "\n".join(found)
+    assert any(map(settles_parts, trees))
+    assert any(may_fail(tree) and not hides_errors(tree) for tree in trees)
+
+
+_INSTEAD_OF_NULL = {"bigint": 3, "double": 0.5, "string": "a", "boolean": True}
+
+
+def _never_null(tree: Tree) -> Tree | None:
+    """A column, or a constant where it is NULL; None for what is no column that has such a constant."""
+    if isinstance(tree, Column) and str(tree.type) in _INSTEAD_OF_NULL:
+        return Call("coalesce", (tree, literal(_INSTEAD_OF_NULL[str(tree.type)])))
+    return None
+
+
+def around(draw: random.Random, tree: Tree) -> Tree:
+    """A tree, with constants for the NULLs of most columns, or what Spark might simplify around it."""
+    filled = tg.Expression(mapped(tree, _never_null))
+    condition = filled if tree.type == BOOLEAN else filled.is_null()
+    fails = tg.fn.coalesce(tg.col("a"), 3) + tg.fn.coalesce(tg.col("b"), 3) > 0
+    made = [
+        filled,
+        filled.is_null(),
+        filled == filled,
+        condition & ~condition,
+        ~condition | fails | condition,
+        fails & filled.is_null(),
+        tg.fn.when(filled.is_null(), fails).otherwise(fails & condition),
+    ]
+    if tree.type == BIGINT:
+        made += [filled * 0, 1 * filled < filled + 0, (filled <= 5) & (filled > 5)]
+    return tree_of(draw.choice(made))
 
 
 def test_rare_differences_from_spark_do_not_come_back(reference: SparkRows) -> None:

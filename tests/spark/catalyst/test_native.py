@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -384,6 +385,56 @@ def test_a_branch_whose_zero_has_another_sign_is_not_taken_for_the_default(sales
         found.append(sorted((row.n, str(row.zero)) for row in rows.collect()))
     assert found[0] == found[1]
     assert {zero for _, zero in found[0]} == {"0.0", "-0.0"}
+
+
+GROUPS = "(SELECT user, COUNT(*) AS k, COALESCE(MAX(n), 0) AS m FROM sales GROUP BY user)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user FROM {} WHERE (k * 9223372036854775807 + k) IS NULL",
+        "SELECT user FROM {} WHERE (m + 9223372036854775807) IS NOT NULL",
+        "SELECT COUNT(k * 9223372036854775807 + k) AS c FROM {}",
+        "SELECT COUNT(*) FILTER (WHERE (k * 9223372036854775807 + k) IS NULL) AS c FROM {}",
+        "SELECT MAX((k * 9223372036854775807 + k) * 0) AS c FROM {}",
+        "SELECT user, k * 9223372036854775807 + k > 5 OR NOT k * 9223372036854775807 + k > 5 AS r FROM {}",
+        "SELECT user, k * 9223372036854775807 + k > 5 AND k IS NULL AS r FROM {}",
+        "SELECT user, k * 9223372036854775807 + k <=> NULL AS r FROM {}",
+        "SELECT user, k * 9223372036854775807 + k > 5 AND k * 1 < k AS r FROM {}",
+    ],
+)
+def test_errors_of_what_is_never_null_are_found(query: str) -> None:
+    """Spark takes `x IS NULL` for FALSE, without computing x, if x can't be NULL."""
+    for runner in ("direct", "spark"):
+        sales = tg.Pipeline(runner) | tg.Create(SALES)
+        with pytest.raises(tg.UserCodeError, match="ARITHMETIC_OVERFLOW"):
+            ({"sales": sales} | tg.Sql(query.format(GROUPS))).collect()
+
+
+def test_spark_does_not_log_an_error_that_is_raised() -> None:
+    from pyspark.logger import PySparkLogger
+
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = PySparkLogger.getLogger("SQLQueryContextLogger")
+    logger.addHandler(handler)
+    try:
+        sales = tg.Pipeline("spark") | tg.Create(SALES)
+        with pytest.raises(tg.UserCodeError, match="DIVIDE_BY_ZERO"):
+            ({"sales": sales} | tg.Sql(f"SELECT SUM(1 / m) AS s FROM {GROUPS} WHERE m < 2")).collect()
+    finally:
+        logger.removeHandler(handler)
+    assert records == []
+
+
+def test_means_of_bigints_whose_sum_doubles_do_not_have() -> None:
+    query = "SELECT user, AVG(n) a, AVG(DISTINCT n) b, AVG(n) FILTER (WHERE n > 0) c FROM pcoll GROUP BY user"
+    for runner in ("direct", "spark"):
+        rows = [Sale("x", 2**62 + 1), Sale("x", -(2**62)), Sale("x", -(2**62)), Sale("x", 2**62), Sale("y", -3)]
+        found = (tg.Pipeline(runner) | tg.Create(rows) | tg.Sql(query)).collect()
+        assert sorted(found) == [("x", 0.25, 2**62 / 3, float(2**62)), ("y", -3.0, -3.0, None)]
 
 
 def test_operands_that_may_fail_beside_constants_of_null_stay_with_workers() -> None:

@@ -31,8 +31,8 @@ _FIRST_SENTENCE: Final = re.compile(r".*?[^.\d](?=\. |\.$| SQLSTATE)")
 
 _MESSAGES: Final[dict[str, Callable[[str], str]]] = {
     "ARITHMETIC_OVERFLOW": lambda said: f"the result is out of range for its type ({said})",
-    "DIVIDE_BY_ZERO": lambda said: "division by 0; tg.fn.nullif(divisor, 0) makes the quotient NULL",
-    "REMAINDER_BY_ZERO": lambda said: "remainder by 0; tg.fn.nullif(divisor, 0) makes the remainder NULL",
+    "DIVIDE_BY_ZERO": lambda said: "division by 0; nullif(divisor, 0) makes the quotient NULL",
+    "REMAINDER_BY_ZERO": lambda said: "remainder by 0; nullif(divisor, 0) makes the remainder NULL",
 }
 
 

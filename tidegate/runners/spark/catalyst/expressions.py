@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from tidegate.sdk.data.columns import VOID, ArrayType, ColumnType, DecimalType, MapType, StructType, is_scalar
+from tidegate.sdk.data.columns import BIGINT, VOID, ArrayType, ColumnType, DecimalType, MapType, StructType, is_scalar
 from tidegate.sdk.relational.binding import may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
 from tidegate.sdk.relational.operations import NULLING, OPERATIONS
@@ -84,9 +84,7 @@ _TEXTS: Final[dict[str, str]] = {
     "window_time": f"timestamp_micros(`{END}` - 1L)",
     "count_distinct": "count(DISTINCT {0})",
     "sum": "sum({0})",
-    "avg": "avg({0})",
     "sum_distinct": "sum(DISTINCT {0})",
-    "avg_distinct": "avg(DISTINCT {0})",
     "min": "min({0})",
     "max": "max({0})",
     "bool_and": "bool_and({0})",
@@ -151,6 +149,24 @@ def _count(call: Call, text: Sequence[str]) -> str:
     return f"count({text[0] if text else 1})"
 
 
+def _avg(call: Call, text: Sequence[str]) -> str:
+    """Spark would add bigints as doubles, and lose those that a greater one hides until it is subtracted again."""
+    (x,) = text
+    if call.arguments[0].type != BIGINT:
+        return f"avg({x})"
+    # The sums of the upper and of the lower halves are whole numbers that doubles have, but for gigantic ones.
+    upper, lower = f"sum(CAST(shiftright({x}, 32) AS DOUBLE))", f"sum(CAST({x} & 4294967295L AS DOUBLE))"
+    return f"(({upper} * 4294967296D + {lower}) / count({x}))"
+
+
+def _avg_distinct(call: Call, text: Sequence[str]) -> str:
+    (x,) = text
+    if call.arguments[0].type != BIGINT:
+        return f"avg(DISTINCT {x})"
+    exact = f"CAST({x} AS DECIMAL(38, 0))"
+    return f"(CAST(sum(DISTINCT {exact}) AS DOUBLE) / count(DISTINCT {exact}))"
+
+
 def _part(call: Call, text: Sequence[str]) -> str:
     of, key = call.arguments
     match of.type:
@@ -179,6 +195,8 @@ _SPECIAL: Final[dict[str, Callable[[Call, Sequence[str]], str]]] = {
     "lower": _upper_or_lower,
     "is_in": _is_in,
     "count": _count,
+    "avg": _avg,
+    "avg_distinct": _avg_distinct,
     "part": _part,
     "round": _round,
 }

@@ -3,8 +3,9 @@
 It makes `x + NULL` NULL and `x AND FALSE` FALSE without computing `x`, takes `x <=> x` for TRUE and `p AND (p OR x)`
 for `p`, and drops a condition before a value that is the default, too. It moves a constant operand into the branches
 of a conditional beside it, and a row that takes a branch of NULL never computes the constant. A condition compares
-`x` as a double with a constant that no bigint is, and it is false for all. Python, which evaluates operands in their
-order, fails where one of them does.
+`x` as a double with a constant that no bigint is, and it is false for all. Where it knows that `x` is not NULL, it
+takes `x IS NULL` for FALSE, COUNT(x) for COUNT(*), `x * 0` for 0, `x = x` for TRUE, `p AND NOT p` for FALSE, and then
+leaves out what is beside them. Python, which evaluates operands in their order, fails where one of them does.
 
 Where it looks whether parts of an expression are the same, 0.0 and -0.0 are the same constant.
 """
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from tidegate.sdk.data.columns import BOOLEAN, DOUBLE
+from tidegate.sdk.data.columns import BIGINT, BOOLEAN, DOUBLE
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
 from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts, walk
 from tidegate.sdk.relational.failures import ExpressionError
@@ -27,6 +28,10 @@ from tidegate.sdk.relational.python.row_function import RowCode, row_function
 
 def hides_errors(tree: Tree) -> bool:
     """Whether Spark might compute a value of a bound tree where Python fails."""
+    return settles_parts(tree) or _hides_errors(tree)
+
+
+def _hides_errors(tree: Tree) -> bool:
     match tree:
         case Column() | Literal():
             return False
@@ -35,7 +40,50 @@ def hides_errors(tree: Tree) -> bool:
         case Call(operation=name, arguments=arguments) if OPERATIONS[name].nulls == "strict":
             if any(map(may_fail, arguments)) and any(_is_always(each, None) for each in arguments):
                 return True
-    return drops_operand(tree) or any(map(hides_errors, parts(tree)))
+    return drops_operand(tree) or any(map(_hides_errors, parts(tree)))
+
+
+def settles_parts(tree: Tree) -> bool:
+    """Whether Spark might make a constant of a part that isn't NULL, in a bound tree of which some part may fail."""
+    return may_fail(tree) and any(_is_settled(each) for each in walk(tree) if not _is_constant(each))
+
+
+def _is_settled(tree: Tree) -> bool:
+    match tree:
+        case Call(operation="is_null", arguments=(operand,)):
+            return not operand.nullable
+        case Call(operation="multiply", arguments=arguments):
+            return any(_is_number(each, 0) for each in arguments)
+        case Call(operation="and" | "or"):
+            seen: dict[str, bool] = {}
+            return any(seen.setdefault(text, positive) != positive for text, positive in _conditions(tree, True))
+        case Call(operation=name, arguments=(one, other)) if name in _COMPARISONS:
+            return _is_same(_simplified(one), _simplified(other))
+        case _:
+            return False
+
+
+def _conditions(tree: Tree, positive: bool) -> Iterator[tuple[str, bool]]:
+    """What AND, OR and NOT connect: a text of each condition, the same for its opposite, and which of both it is."""
+    match tree:
+        case Call(operation="and" | "or", arguments=arguments):
+            for each in arguments:
+                yield from _conditions(each, positive)
+        case Call(operation="not", arguments=(operand,)):
+            yield from _conditions(operand, not positive)
+        case _:
+            match found := _simplified(tree):
+                case Call(operation="less_or_equal", arguments=(left, right)):
+                    yield repr(replace(found, operation="less", arguments=(right, left))), not positive
+                case Call(operation="not_equal"):
+                    yield repr(replace(found, operation="equal")), not positive
+                case _:
+                    yield repr(found), positive
+
+
+def _is_number(tree: Tree, number: int) -> bool:
+    """Whether a tree is a constant bigint of this value."""
+    return tree.type == BIGINT and _is_constant(tree) and not _fails(tree) and _value(tree) == number
 
 
 def merges_zeros(tree: Tree) -> bool:
@@ -66,6 +114,10 @@ def drops_operand(tree: Tree) -> bool:
             if any(_is_always(each, name == "or") or _is_always(each, None) for each in arguments):
                 return any(map(may_fail, arguments))
             return _absorbs(tree, name)
+        case Call(operation="is_null" | "count", arguments=arguments) if any(map(may_fail, arguments)):
+            return True
+        case Call(operation="not_distinct", arguments=arguments) if any(_is_always(each, None) for each in arguments):
+            return any(map(may_fail, arguments))
         case Call(operation=name, arguments=(one, other)) if (
             name in _COMPARISONS and may_fail(one) and _is_same(_simplified(one), _simplified(other))
         ):
@@ -182,6 +234,10 @@ def _simplified(tree: Tree) -> Tree:
         case Call(operation="greater" | "greater_or_equal" as name, arguments=(left, right)):
             turned = name.replace("greater", "less")
             return replace(tree, operation=turned, arguments=(_simplified(right), _simplified(left)))
+        case Call(operation="add" | "multiply" as name, arguments=(left, right)) if any(
+            _is_number(each, name == "multiply") for each in (left, right)
+        ):
+            return _simplified(right if _is_number(left, name == "multiply") else left)
         case Call(operation=name, arguments=arguments):
             found = tuple(map(_simplified, arguments))
             return replace(tree, arguments=tuple(sorted(found, key=repr)) if name in _COMMUTATIVE else found)

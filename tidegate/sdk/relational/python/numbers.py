@@ -18,12 +18,12 @@ def out_of_range(value: int) -> NoReturn:
 
 def divide_by_zero() -> NoReturn:
     """Refuse a division by 0."""
-    raise ExpressionError("DIVIDE_BY_ZERO", "division by 0; tg.fn.nullif(divisor, 0) makes the quotient NULL")
+    raise ExpressionError("DIVIDE_BY_ZERO", "division by 0; nullif(divisor, 0) makes the quotient NULL")
 
 
 def remainder_by_zero() -> NoReturn:
     """Refuse a remainder by 0."""
-    raise ExpressionError("REMAINDER_BY_ZERO", "remainder by 0; tg.fn.nullif(divisor, 0) makes the remainder NULL")
+    raise ExpressionError("REMAINDER_BY_ZERO", "remainder by 0; nullif(divisor, 0) makes the remainder NULL")
 
 
 # The divisor comes first, since it is evaluated first.
