@@ -43,7 +43,7 @@ class Progress:
         self._number = 0
 
     def __enter__(self) -> Self:
-        self._log_filter.enter_context(silent_py4j())
+        self._log_filter.enter_context(no_logged_exceptions())
         if self._context is None:
             self._spark.registerProgressHandler(self._progress)
         return self
@@ -199,20 +199,27 @@ class _StallDetector:
         notify(f"waiting for Spark to run {'1 task' if left == 1 else f'one of {left} tasks'}: {why}")
 
 
+_OF_QUERIES: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""The loggers of PySpark that log the exceptions of queries, with their stacks."""
+
+
 @contextlib.contextmanager
-def silent_py4j() -> Iterator[None]:
-    """Keep py4j from logging the exceptions that it also raises."""
+def no_logged_exceptions() -> Iterator[None]:
+    """Keep py4j and PySpark from logging the exceptions that they also raise."""
     import logging
 
-    def not_from_py4j(record: logging.LogRecord) -> bool:
-        return f"{os.sep}py4j{os.sep}" not in record.pathname
+    from pyspark.logger import PySparkLogger
+
+    def is_of_another(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname and record.name not in _OF_QUERIES
 
     # A logger's filter is not applied to records that propagate from its child loggers.
     loggers = [logging.getLogger(name) for name in ("", "py4j.clientserver", "py4j.java_gateway")]
+    loggers += map(PySparkLogger.getLogger, _OF_QUERIES)
     for logger in loggers:
-        logger.addFilter(not_from_py4j)
+        logger.addFilter(is_of_another)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(not_from_py4j)
+            logger.removeFilter(is_of_another)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.spark.catalyst.session import REQUIRED
-from tidegate.runners.spark.driver.progress import silent_py4j
+from tidegate.runners.spark.driver.progress import no_logged_exceptions
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
 from tidegate.runners.spark.plan.failures import without_trace
 from tidegate.runners.spark.worker import daemon, site
@@ -167,7 +167,7 @@ def _stop_session() -> None:
     """Stop the session created here, if any. The next one has the same JVM, which goes on using the first folder."""
     while _created:
         _, created = _created.pop()
-        with silent_py4j(), suppress(Exception):  # the session has been stopped, or its JVM has died
+        with no_logged_exceptions(), suppress(Exception):  # the session has been stopped, or its JVM has died
             created.stop()
 
 
