@@ -60,6 +60,13 @@ def test_parts_of_values_in_expressions_and_in_sql(runner: str) -> None:
         assert_that(groups, equal_to([("Bern", 2), ("Rom", 1), (None, 3)]), label="cities")
 
 
+@pytest.mark.parametrize("columns", ["tags", "home, tags, scores", "NULL AS nothing"])
+def test_rows_without_a_column_that_has_an_order_are_cut(columns: str, runner: str) -> None:
+    with TestPipeline(runner) as p:
+        rows = p | tg.Create([PEOPLE[0], PEOPLE[0], PEOPLE[0]]) | tg.Sql(f"SELECT {columns} FROM pcoll LIMIT 2")
+        assert_that(rows | tg.Map(len), equal_to([columns.count(",") + 1] * 2))
+
+
 @pytest.mark.parametrize("element", [PEOPLE[0]._replace(tags=[None]), PEOPLE[0]._replace(tags="ab")])  # type: ignore[list-item,arg-type]
 def test_a_part_that_is_not_of_its_type_fails_the_run(element: Any, runner: str) -> None:
     p = TestPipeline(runner)

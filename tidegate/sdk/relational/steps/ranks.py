@@ -139,6 +139,8 @@ def _sort(entries: list[Any], sorts: Iterable[Sort], limit: int | None) -> None:
 def _extracting(sorts: Sequence[Sort], limit: int | None, result: str) -> Callable[[list[Any]], list[Any]]:
     """A generated function from an accumulator to a result of its first `limit` entries in order, which are `found`."""
     lines, given = [], "entries"
+    if not sorts:
+        lines.append("found = entries[:]")
     for number, (values, descending) in enumerate(sorts):
         by = "" if values is None else f", key=values{number}"
         lines.append(f"found = sorted({given}{by}{', reverse=True' if descending else ''})")
@@ -175,7 +177,8 @@ def _adding(ordered: Ordered, prune: Callable[[list[Any]], None]) -> Callable[[l
     """A generated function that adds an element, behind the values by which it is sorted, to an accumulator."""
     made = printed(tuple(each.tree for each in ordered.order), reader(ordered.access))
     parts = [_sorted_by(each, result) for each, result in zip(ordered.order, made.results, strict=True)]
-    lines = [*made.reads, f"entries.append(({', '.join(parts)}, element))", *_pruning(ordered.limit)]
+    entry = f"({', '.join(parts)}, element)" if parts else "(element,)"
+    lines = [*made.reads, f"entries.append({entry})", *_pruning(ordered.limit)]
     names = {"field_of": field_of, "prune": prune}
     return compiled("add", "entries, element", [*lines, "return entries"], names | dict(made.names))
 
