@@ -122,6 +122,14 @@ def test_an_error_points_into_the_script_and_names_no_line_of_python() -> None:
         ("CREATE TABLE t (a VARCHAR, WATERMARK FOR a AS a) WITH ('path' = 'x.csv')", "needs the column a TIMESTAMP"),
         ("CREATE TABLE t (a VARCHAR, a BIGINT) WITH ('path' = 'x.csv')", "the table t: there are two columns a"),
         ("CREATE TABLE t WITH ('path' = 'x.csv', 'follow' = 'yes')", "'follow' is 'true' or 'false', not 'yes'"),
+        (
+            "CREATE TABLE t WITH ('path' = 'x.csv', 'strings_can_be_null' = '1')",
+            "'strings_can_be_null' is 'true' or 'false', not '1'",
+        ),
+        (
+            "CREATE TABLE t WITH ('path' = 'x.json', 'strings_can_be_null' = 'true')",
+            "'strings_can_be_null' is for csv, not for json",
+        ),
         ("INSERT INTO t SELECT item FROM 'bids.csv'", "INSERT INTO t: there is no CREATE TABLE of it"),
         ("SELECT * FROM nowhere", "there is no table nowhere"),
         ("SELECT * FROM 'bids.txt'", "'bids.txt' is no table, and its suffix is none of csv, json, parquet"),
@@ -174,6 +182,20 @@ def test_csv_of_another_delimiter_is_read_and_written(folder: Path) -> None:
     assert result.exit_code == 0
     (written,) = (folder / "out").iterdir()
     assert sorted(written.read_text().splitlines()) == ['"item"|"price"', '"lamp"|5', '"vase"|8']
+
+
+def test_an_empty_field_of_csv_is_null_in_a_column_of_text_if_the_table_says_so(folder: Path) -> None:
+    (folder / "kinds.csv").write_text("kind,n\na,1\n,2\n")
+    table = "CREATE TABLE kinds WITH ('path' = 'kinds.csv'{}); SELECT COUNT(kind) AS n FROM kinds"
+    assert sql("-e", table.format("")).output == "n\n2\n"
+    assert sql("-e", table.format(", 'strings_can_be_null' = 'true'")).output == "n\n1\n"
+    assert sql("-e", table.format(", 'strings_can_be_null' = 'FALSE'")).output == "n\n2\n"
+
+
+def test_a_file_with_names_that_are_no_identifiers_is_read_by_its_other_columns(folder: Path) -> None:
+    (folder / "w.csv").write_text("order id,n\n1,2\n")
+    assert "in SQL, name these in CREATE TABLE" in sql("-e", "SELECT n FROM 'w.csv'").output
+    assert sql("-e", "CREATE TABLE w (n BIGINT) WITH ('path' = 'w.csv'); SELECT n FROM w").output == "n\n2\n"
 
 
 def test_a_column_that_a_file_lacks_is_null_if_the_table_says_so(folder: Path) -> None:

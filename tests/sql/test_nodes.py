@@ -39,7 +39,9 @@ FURTHER = (
     "user LIKE 'a!%' ESCAPE '!' q, SUBSTRING(user, 1, 2) r FROM orders",
     "SELECT YEAR(at) a, QUARTER(at) b, MONTH(at) c, DAY(at) d, DAYOFMONTH(at) e, DAYOFWEEK(at) f, DAYOFYEAR(at) g, "
     "HOUR(at) h, MINUTE(at) i, SECOND(at) j, DATE_TRUNC('day', at) k, EXTRACT(YEAR FROM at) l, "
-    "CAST(at AS DATE) + INTERVAL '1' MONTH m, TIMESTAMP_TRUNC(at, DAY) n FROM orders",
+    "CAST(at AS DATE) + INTERVAL '1' MONTH m, TIMESTAMP_TRUNC(at, DAY) n, UNIX_MICROS(at) o, "
+    "DATE_ADD(CAST(at AS DATE), 1) p, DATE_SUB(CAST(at AS DATE), 1) q, ADD_MONTHS(CAST(at AS DATE), 1) r, "
+    "DATEDIFF(CAST(at AS DATE), CAST(at AS DATE)) s FROM orders",
     "SELECT COUNT_IF(id > 1) a, LOGICAL_OR(id > 1) b, BOOL_AND(id > 1) c, COUNT(DISTINCT id) d FROM orders",
     "WITH known (a, b) AS (SELECT id, CAST(price AS DECIMAL(10, 2)) FROM orders) SELECT a FROM known k (a, b) "
     "EXCEPT SELECT id FROM orders ORDER BY 1 LIMIT 3 OFFSET 1",

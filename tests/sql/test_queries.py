@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ CASES: dict[str, list[tuple[Any, ...]]] = {
     "SELECT id, REGEXP_EXTRACT(user, '(.)a$', 1) AS r, REGEXP_EXTRACT(user, 'm(a|x)') a, SPLIT_PART(user, 'a', -1) s "
     "FROM orders WHERE id < 3 ORDER BY id": [(1, "d", "", ""), (2, "", "a", "x")],
     "SELECT DATE_FORMAT(at, 'dd.MM.yyyy HH:mm') AS d FROM orders WHERE id = 2": [("01.01.2024 10:05",)],
+    "SELECT DATEDIFF(CAST(at AS DATE), DATE '2023-12-30') a, DATE_SUB(DATE '2024-03-01', qty) b, DATE_ADD(DATE "
+    "'2024-02-28', INTERVAL '1' MONTH) c, ADD_MONTHS(DATE '2024-01-31', qty) d FROM orders WHERE id = 2": [
+        (2, date(2024, 2, 29), date(2024, 3, 28), date(2024, 2, 29))
+    ],
     "SELECT id FROM orders WHERE at IN (DATE '2024-01-01', TIMESTAMP '2024-01-01 10:05:00')": [(2,)],
     "SELECT id FROM orders WHERE DATE '2024-01-01' IN (CAST(at AS DATE)) AND id = 2": [(2,)],
     "SELECT id, CAST(id AS DECIMAL(38, 0)) IN (0.5, 3) AS e FROM orders WHERE id < 4 ORDER BY id": [

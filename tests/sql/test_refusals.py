@@ -64,6 +64,21 @@ REFUSED = {
     "SELECT id FROM orders EXCEPT ALL SELECT id FROM orders": "EXCEPT ALL is not supported",
     "SELECT RANK() OVER (ORDER BY id) AS r FROM orders": r"of OVER clauses, only ROW_NUMBER\(\) OVER",
     "SELECT ROW_NUMBER() OVER (PARTITION BY user) AS r FROM orders": "needs an ORDER BY",
+    "SELECT user, ROW_NUMBER() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY user": (
+        r"a query with groups can't number them: write it in FROM \(SELECT …\), ROW_NUMBER\(\) around it"
+    ),
+    "SELECT COUNT(*) n FROM orders ORDER BY ROW_NUMBER() OVER (ORDER BY COUNT(*))": (
+        "a query with groups can't number them"
+    ),
+    "SELECT id, (SELECT MAX(p.qty) + o.id FROM orders p WHERE p.user = o.user) AS v FROM orders o": (
+        "of the query around it, a query used as a value reads columns in WHERE alone"
+    ),
+    "SELECT id FROM orders WHERE qty = ANY (SELECT qty FROM orders)": r"ARRAY_CONTAINS\(array, value\), or IN \(SELECT",
+    "SELECT DATE_DIFF(DATE '2024-01-02', DATE '2024-01-01', DAY) AS d FROM orders": "it counts days, from the second",
+    "SELECT id FROM orders JOIN users ON user = name AND EXISTS (SELECT 1 FROM users)": "EXISTS stands in WHERE alone",
+    "SELECT id FROM orders JOIN users ON user = name AND id = (SELECT MAX(id) FROM orders)": (
+        r"make columns of their results in FROM \(SELECT …\)"
+    ),
     "SELECT TRY_CAST(user AS BIGINT) AS n FROM orders": "a value that can't be cast is an error",
     "SELECT CAST(user AS FOO) AS n FROM orders": "the type FOO is not supported: the types are BOOLEAN, ",
     "SELECT CAST(user AS INT) AS n FROM orders": "the type INT is not supported: write BIGINT",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,11 @@ COMPUTED = {
     "user LIKE 'a%'": col("user").like("a%"),
     "YEAR(at)": fn.year(col("at")),
     "DATE_TRUNC('hour', at)": fn.date_trunc("hour", col("at")),
+    "DATE_ADD(CAST(at AS DATE), qty)": fn.add_days(col("at").cast(datetime.date), col("qty")),
+    "DATE_SUB(CAST(at AS DATE), qty)": fn.add_days(col("at").cast(datetime.date), -col("qty")),
+    "DATE_ADD(CAST(at AS DATE), INTERVAL '2' DAYS)": fn.add_days(col("at").cast(datetime.date), 2),
+    "ADD_MONTHS(CAST(at AS DATE), 1)": fn.add_months(col("at").cast(datetime.date), 1),
+    "UNIX_MICROS(TIMESTAMP_MICROS(id))": fn.unix_micros(fn.timestamp_micros(col("id"))),
     "FLOOR(at TO DAY)": fn.date_trunc("day", col("at")),
     "FLOOR(price)": fn.floor(col("price")),
     "ROUND(price, 1)": fn.round(col("price"), 1),

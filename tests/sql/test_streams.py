@@ -97,6 +97,34 @@ def test_rows_in_windows_look_up_rows_of_a_bounded_table() -> None:
     assert answer(query, *EVENTS) == [("Bern", 2), (None, 1), ("Bern", 1), (None, 1)]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "items JOIN bids ON item = name",
+        "items, bids WHERE item = name",
+        "items RIGHT JOIN bids ON item = name",
+        "items i JOIN items j ON i.name = j.name JOIN bids ON item = i.name",
+        f"items JOIN {TEN} b ON b.item = name",
+        f"items RIGHT JOIN {TEN} b ON b.item = name",
+    ],
+)
+def test_a_stream_looks_up_rows_of_the_bounded_tables_before_it(source: str) -> None:
+    named = "i.city" if "items i" in source else "city"
+    found = answer(f"SELECT {named}, item, price FROM {source}", *EVENTS)
+    assert found == [
+        ("Bern", "vase", 3),
+        (None, "lamp", 5),
+        ("Bern", "vase", 8),
+        ("Bern", "vase", 4),
+        (None, "lamp", 1),
+    ]
+
+
+def test_a_stream_that_a_right_join_keeps_has_rows_without_a_match() -> None:
+    query = "SELECT name, item, price FROM items RIGHT JOIN bids ON item = name AND city = 'Bern' WHERE price > 3"
+    assert answer(query, *EVENTS) == [(None, "lamp", 5), ("vase", "vase", 8), ("vase", "vase", 4)]
+
+
 def test_streams_are_joined_in_their_windows() -> None:
     query = f"""
         SELECT a.price AS one, b.price AS two FROM {TEN} a
@@ -167,7 +195,10 @@ def test_a_table_whose_own_columns_are_named_as_those_of_windows_is_refused_by_w
 UPDATING = {
     "SELECT item, COUNT(*) AS n FROM bids GROUP BY item": "an aggregate over an unbounded table",
     "SELECT DISTINCT item FROM bids": "DISTINCT over an unbounded table",
-    "SELECT item FROM bids EXCEPT SELECT name FROM items": "EXCEPT over an unbounded table",
+    "SELECT item FROM bids EXCEPT SELECT name FROM items": (
+        r"EXCEPT over an unbounded table .* Write a LEFT JOIN of windows.* and keep rows WHERE r.window_start IS NULL"
+    ),
+    f"SELECT item FROM {TEN} INTERSECT SELECT item FROM {TEN}": r"INTERSECT over .* Write a JOIN of windows",
     "SELECT item FROM bids ORDER BY price": "ORDER BY over an unbounded table",
     "SELECT item FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)) ORDER BY price LIMIT 3": (
         r"For the first rows of each window, write ROW_NUMBER\(\) OVER \(PARTITION BY window_start, window_end"
@@ -177,9 +208,12 @@ UPDATING = {
     f"SELECT item, COUNT(*) AS n FROM {TEN} GROUP BY item": "add window_start and window_end to GROUP BY",
     f"SELECT *, ROW_NUMBER() OVER (PARTITION BY item ORDER BY price) AS n FROM {TEN}": "to PARTITION BY",
     "SELECT a.item FROM bids a JOIN bids b ON a.item = b.item": "a regular JOIN of unbounded tables",
-    "SELECT a.item FROM bids a FULL JOIN items b ON a.item = b.name": "a regular FULL JOIN of unbounded tables",
+    "SELECT a.item FROM bids a FULL JOIN bids b ON a.item = b.item": "a regular FULL JOIN of unbounded tables",
+    "SELECT a.item FROM bids a FULL JOIN items b ON a.item = b.name": "Write JOIN, or stream LEFT JOIN table",
+    "SELECT a.item FROM items b LEFT JOIN bids a ON a.item = b.name": "this LEFT JOIN would have to keep rows of the",
     f"SELECT a.item FROM {TEN} a JOIN {TEN} b ON a.item = b.item": "add ON l.window_start = r.window_start",
-    "SELECT name FROM items WHERE name IN (SELECT item FROM bids)": "a subquery here reads a bounded table",
+    "SELECT name FROM items WHERE name IN (SELECT item FROM bids)": "this subquery reads an unbounded table",
+    f"SELECT item FROM {TEN} WHERE item NOT IN (SELECT item FROM {TEN})": "this subquery reads an unbounded table",
 }
 
 

@@ -32,7 +32,10 @@ _WRITERS: Final[dict[str, Callable[..., Any]]] = {
 SUFFIXES: Final = {"jsonl": "json", "ndjson": "json", "feather": "arrow"}
 _READER_OPTIONS: Final = ("timezone", "schema_evolution", "delimiter")
 """Options that are arguments of the readers, with the same values."""
-_OPTIONS: Final = ("connector", "path", "format", "follow", *_READER_OPTIONS)
+_FLAGS: Final = ("follow", "strings_can_be_null")
+"""Options that are arguments of the readers, and 'true' or 'false'."""
+_OF_CSV: Final = ("delimiter", "strings_can_be_null")
+_OPTIONS: Final = ("connector", "path", "format", *_READER_OPTIONS, *_FLAGS)
 
 
 def check_definition(definition: TableDefinition) -> None:
@@ -55,11 +58,11 @@ def check_definition(definition: TableDefinition) -> None:
     if format_of(definition) not in READERS:
         message = f"the format {format_of(definition)!r} is none of {', '.join(READERS)}: give 'format' = '…'"
         raise refuse(message, options.get("format", options["path"]).value_start)
-    if "delimiter" in options and format_of(definition) != "csv":
-        raise refuse(f"'delimiter' is for csv, not for {format_of(definition)}", options["delimiter"].start)
-    follow = options.get("follow")
-    if follow is not None and follow.value.lower() not in ("true", "false"):
-        raise refuse(f"'follow' is 'true' or 'false', not {follow.value!r}", follow.value_start)
+    for key, option in options.items():
+        if key in _OF_CSV and format_of(definition) != "csv":
+            raise refuse(f"{key!r} is for csv, not for {format_of(definition)}", option.start)
+        if key in _FLAGS and option.value.lower() not in ("true", "false"):
+            raise refuse(f"{key!r} is 'true' or 'false', not {option.value!r}", option.value_start)
     _check_columns(definition, refuse)
 
 
@@ -135,8 +138,7 @@ def reader_of(definition: TableDefinition) -> Any:
     if definition.columns:
         types = [(each, _hint_of(each.type)) for each in definition.columns]
         arguments["schema"] = {each.name: hint if each.required else hint | None for each, hint in types}
-    if (definition.option("follow") or "").lower() == "true":
-        arguments["follow"] = True
+    arguments |= {key: True for key in _FLAGS if (definition.option(key) or "").lower() == "true"}
     if definition.watermark is not None:
         arguments["timestamp"] = TimeOf(definition.watermark.column)
         arguments["out_of_orderness"] = Duration(micros=definition.watermark.delay)

@@ -15,7 +15,7 @@ from tidegate.sdk.relational.relations import JoinKind as Kind
 from tidegate.sql.planning.context import Context
 from tidegate.sql.planning.intervals import time_bounds
 from tidegate.sql.planning.scope import fields_of
-from tidegate.sql.planning.sources import Source, last_that_pads_all, name_fields, visible_columns
+from tidegate.sql.planning.sources import Source, last_that_pads_all, name_fields, streams_first, visible_columns
 from tidegate.sql.planning.window_equations import settle_windows
 from tidegate.sql.steps.joining import joined
 from tidegate.sql.steps.relation import Relation
@@ -195,12 +195,13 @@ def join_sources(
 
     `ons` has the conditions of the outer join with each source, and of each inner join that a RIGHT or FULL JOIN
     follows: that join pads rows, so what selects rows before it isn't what WHERE selects after it. Conditions that
-    read one table are applied before it is joined, and tables are joined in their order, but for one that no equality
-    joins with those before it.
+    read one table are applied before it is joined, and tables are joined in their order, but for bounded ones before a
+    stream, and for one that no equality joins with those before it.
     """
     if len(sources) == 1:
         relation = replace(sources[0].relation, columns=tuple(visible_columns(sources)))
         return _filter_all(relation, conditions, set(sources[0].own), sources[0].alias, context)
+    sources = streams_first(sources)
     settle_windows(sources, conditions, ons, context)
     pads_all = last_that_pads_all(sources)
     current: Prepared | None = None
@@ -339,6 +340,12 @@ def _on_time(
     """The join of streams by an interval of time, which the conditions have to give."""
     given = conditions if source.kind == "inner" else on
     found = time_bounds(given, left, right)
+    if found is None and left.rows.is_bounded != right.rows.is_bounded:
+        message = (
+            f"this {source.kind.upper()} JOIN would have to keep rows of the bounded table until the stream ends, "
+            "which is not supported. Write JOIN, or stream LEFT JOIN table: rows of the table are looked up then"
+        )
+        raise context.refusal(message, source.node)
     if found is None:
         kind = "" if source.kind == "inner" else f" {source.kind.upper()}"
         raise context.refusal(

@@ -12,7 +12,7 @@ from tidegate.sdk.errors import BuildError, SqlError, TypeCheckError
 from tidegate.sdk.primitives import Flatten
 from tidegate.sdk.relational.binding import bound_alike
 from tidegate.sdk.relational.expressions import Call, Column, Literal, Tree
-from tidegate.sql.planning.context import Context, Planner, check_bounded, field_name, with_tables
+from tidegate.sql.planning.context import Context, Planner, field_name, with_tables
 from tidegate.sql.planning.scope import Scope
 from tidegate.sql.planning.selecting import made_distinct, selected, times_of
 from tidegate.sql.planning.sorting import orderings, sorted_rows
@@ -121,10 +121,16 @@ def _united(one: Relation, two: Relation, node: Any, context: Context) -> Relati
 def _compared(one: Relation, two: Relation, kind: str, node: Any, context: Context) -> Relation:
     """The distinct rows of the first query that the second one has, or that it doesn't have."""
     name = kind.upper()
+    if not (one.rows.is_bounded and two.rows.is_bounded):
+        join, kept = ("LEFT JOIN", " and keep rows WHERE r.window_start IS NULL") if kind == "Except" else ("JOIN", "")
+        raise context.refusal(
+            f"{name} over an unbounded table would have to keep all rows for ever, which is not supported. Write "
+            f"a {join} of windows, by TABLE(TUMBLE(…)) of both tables and ON l.window_start = r.window_start AND "
+            f"l.window_end = r.window_end AND … for the columns to compare{kept}",
+            node,
+        )
     one = in_global_window(one, context.labels("Rows of all windows"))
     two = in_global_window(two, context.labels("Rows of all windows"))
-    check_bounded(one, name, node, context)
-    check_bounded(two, name, node, context)
     fields = [each.field for each in one.columns]
     side = field_name("side", fields)
     sides = []

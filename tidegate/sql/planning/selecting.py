@@ -132,7 +132,10 @@ def _add_on(body: Body, number: int, source: Any) -> None:
                 trees += [other for other in implied(each) if other not in trees]
                 trees.append(each)
         if len(body.scope.scalars) > scalars or any(map(outer_fields, trees)) or _is_late_any(body, trees):
-            message = "ON takes conditions on the joined tables: write subqueries and functions in WHERE"
+            message = (
+                "ON takes conditions on the joined tables, without subqueries and functions of yours: write them in "
+                "WHERE, or make columns of their results in FROM (SELECT …)"
+            )
             raise body.context.refusal(message, source.on)
     elif source.kind != "inner" and not source.using:
         raise body.context.refusal(f"a {source.kind.upper()} JOIN needs ON or USING", source.node)
@@ -288,6 +291,10 @@ def finished(body: Body, items: list[Item]) -> Relation:
     node, context, scope = body.node, body.context, body.scope
     order = orderings(node, context)
     if is_aggregated(node, items):
+        for each in (*(item.node for item in items), *(each.node for each in order)):
+            if is_row_number(each):
+                message = "a query with groups can't number them: write it in FROM (SELECT …), ROW_NUMBER() around it"
+                raise context.refusal(message, each)
         for item in items:
             item.tree = tree_of(item.node, scope) if item.column is None else Column(item.column.field)
         plan = Aggregation(body, items, order)

@@ -82,3 +82,22 @@ def types_of(sources: Sequence[Source]) -> dict[str, Field]:
 def last_that_pads_all(sources: Sequence[Source]) -> int:
     """The number of the last RIGHT or FULL JOIN, 0 without one: WHERE is applied from there on."""
     return max((k for k, each in enumerate(sources) if each.kind in ("right", "full")), default=0)
+
+
+def streams_first(sources: Sequence[Source]) -> list[Source]:
+    """The tables in an order in which bounded ones are looked up for a stream's rows, where the query begins with them.
+
+    Inner joins may be made in any order, and `t RIGHT JOIN stream` is `stream LEFT JOIN t`. The numbers of other joins
+    stay.
+    """
+    at = next((k for k, each in enumerate(sources) if not each.relation.rows.is_bounded), 0)
+    before, stream, after = sources[:at], sources[at], sources[at + 1 :]
+    pads_all = last_that_pads_all(sources)
+    if any(each.kind != "inner" or each.relation.windows != "none" for each in before):
+        return list(sources)
+    match stream.kind:
+        case "inner" if not pads_all:
+            return [stream, *before, *after]
+        case "right" if pads_all == at == 1:
+            return [replace(stream, kind="inner"), replace(sources[0], kind="left"), *after]
+    return list(sources)

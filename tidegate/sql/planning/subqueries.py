@@ -128,12 +128,15 @@ def _membership(node: Any, kind: Kind, left: Tree, relation: Relation, context: 
 
 
 def _bounded(relation: Relation, node: Any, context: Context) -> Relation:
-    if not relation.rows.is_bounded or relation.windows != "none":
+    if not relation.rows.is_bounded:
         raise context.refusal(
-            "a subquery here reads a bounded table that isn't divided into windows: on a stream its rows would have to "
-            "be kept for ever. Join windows instead",
+            "this subquery reads an unbounded table, whose rows would have to be kept for ever: join windows instead, "
+            "by TABLE(TUMBLE(…)) of both tables and ON l.window_start = r.window_start AND l.window_end = r.window_end",
             node,
         )
+    if relation.windows != "none":
+        message = "the rows of this subquery are divided into windows: here it has to read a table that isn't"
+        raise context.refusal(message, node)
     return relation
 
 
@@ -222,6 +225,11 @@ def _correlated(body: Any, items: Any, field: str, node: Any, context: Context) 
         raise context.refusal(message, node)
     value = items[0]
     value.tree = tree_of(value.node, body.scope)
+    if any(name.startswith(OUTER) for name in fields_of([value.value])):
+        message = (
+            "of the query around it, a query used as a value reads columns in WHERE alone: compute with them around it"
+        )
+        raise context.refusal(message, value.node)
     if_none = _value_of_no_rows(body, value)
     every = [value]
     plan = Aggregation(body, every, [])

@@ -10,7 +10,7 @@ _OF_ITEMS: Final = "apply tg.FlatMap before the query, which makes a row of each
 _MADE_IN_PYTHON: Final = "let a function of tg.udf make it"
 
 _KINDS: Final = {
-    "Any": "write ARRAY_CONTAINS(array, value)",
+    "Any": "write ARRAY_CONTAINS(array, value), or IN (SELECT …)",
     "Array": _MADE_IN_PYTHON,
     "Map": _MADE_IN_PYTHON,
     "Slice": _MADE_IN_PYTHON,
@@ -33,6 +33,7 @@ _ARGUMENTS: Final = {
     ("Between", "symmetric"): "write BETWEEN LEAST(a, b) AND GREATEST(a, b)",
     ("Cast", "format"): "write CAST without FORMAT",
     ("Count", "expressions"): "COUNT takes one column, so group by the others",
+    ("DateDiff", "unit"): "it counts days, from the second date to the first: write DATEDIFF(later, earlier)",
     ("Distinct", "on"): "number the rows by ROW_NUMBER() OVER (PARTITION BY … ORDER BY …), and keep those with 1",
     ("Group", "cube"): "write a query for each grouping, and UNION ALL between them",
     ("Group", "grouping_sets"): "write a query for each grouping, and UNION ALL between them",

@@ -32,6 +32,7 @@ _FUNCTIONS: Final = {
     "Hour": "hour",
     "Minute": "minute",
     "Second": "second",
+    "UnixMicros": "unix_micros",
 }
 
 
@@ -130,7 +131,12 @@ def _regexp_extract(node: Any, names: Names) -> Tree:
     )
 
 
-_OF_SOME_DIALECTS: Final = {"DATE_FORMAT": "date_format", "CARDINALITY": "size", "SIZE": "size"}
+_OF_SOME_DIALECTS: Final = {
+    "DATE_FORMAT": "date_format",
+    "CARDINALITY": "size",
+    "SIZE": "size",
+    "TIMESTAMP_MICROS": "timestamp_micros",
+}
 """Functions that sqlglot knows in other dialects only."""
 
 

@@ -165,6 +165,25 @@ def _moved(value: Literal, count: int, months: bool) -> Tree:
     return Literal(datetime.date(year, month + 1, given.day), DATE)
 
 
+@reads("DateAdd", "DateSub", args="this expression")
+def _date_moved(node: Any, names: Names) -> Tree:
+    sign = 1 if node.kind == "DateAdd" else -1
+    if is_interval(node.expression):
+        return shifted(tree_of(node.this, names), node.expression, sign, names)
+    days = tree_of(node.expression, names)
+    return call("add_days", tree_of(node.this, names), days if sign > 0 else call("negate", days))
+
+
+@reads("AddMonths", args="this expression")
+def _months_added(node: Any, names: Names) -> Tree:
+    return call("add_months", tree_of(node.this, names), tree_of(node.expression, names))
+
+
+@reads("DateDiff", args="this expression")
+def _days_between(node: Any, names: Names) -> Tree:
+    return call("days_between", tree_of(node.this, names), tree_of(node.expression, names))
+
+
 _PARTS: Final = {
     "YEAR": "year",
     "QUARTER": "quarter",
