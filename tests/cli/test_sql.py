@@ -194,7 +194,7 @@ def test_an_empty_field_of_csv_is_null_in_a_column_of_text_if_the_table_says_so(
 
 def test_a_file_with_names_that_are_no_identifiers_is_read_by_its_other_columns(folder: Path) -> None:
     (folder / "w.csv").write_text("order id,n\n1,2\n")
-    assert "in SQL, name these in CREATE TABLE" in sql("-e", "SELECT n FROM 'w.csv'").output
+    assert "in SQL, write a CREATE TABLE that names others" in sql("-e", "SELECT n FROM 'w.csv'").output
     assert sql("-e", "CREATE TABLE w (n BIGINT) WITH ('path' = 'w.csv'); SELECT n FROM w").output == "n\n2\n"
 
 

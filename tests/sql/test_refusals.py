@@ -65,16 +65,17 @@ REFUSED = {
     "SELECT RANK() OVER (ORDER BY id) AS r FROM orders": r"of OVER clauses, only ROW_NUMBER\(\) OVER",
     "SELECT ROW_NUMBER() OVER (PARTITION BY user) AS r FROM orders": "needs an ORDER BY",
     "SELECT user, ROW_NUMBER() OVER (ORDER BY COUNT(*)) AS r FROM orders GROUP BY user": (
-        r"a query with groups can't number them: write it in FROM \(SELECT …\), ROW_NUMBER\(\) around it"
+        r"a query with groups can't number them: write it in FROM \(SELECT …\), and ROW_NUMBER\(\) around it"
     ),
-    "SELECT COUNT(*) n FROM orders ORDER BY ROW_NUMBER() OVER (ORDER BY COUNT(*))": (
+    "SELECT COUNT(*) n FROM orders ORDER BY 1 + ROW_NUMBER() OVER (ORDER BY COUNT(*))": (
         "a query with groups can't number them"
     ),
     "SELECT id, (SELECT MAX(p.qty) + o.id FROM orders p WHERE p.user = o.user) AS v FROM orders o": (
-        "of the query around it, a query used as a value reads columns in WHERE alone"
+        "may name columns of the query around it only in its WHERE"
     ),
     "SELECT id FROM orders WHERE qty = ANY (SELECT qty FROM orders)": r"ARRAY_CONTAINS\(array, value\), or IN \(SELECT",
-    "SELECT DATE_DIFF(DATE '2024-01-02', DATE '2024-01-01', DAY) AS d FROM orders": "it counts days, from the second",
+    "SELECT DATE_ADD('day', 1, at) AS d FROM orders": r"write DATE_ADD\(date, days\)",
+    "SELECT DATE_DIFF(DATE '2024-01-02', DATE '2024-01-01', DAY) AS d FROM orders": "DATEDIFF counts days, so write",
     "SELECT id FROM orders JOIN users ON user = name AND EXISTS (SELECT 1 FROM users)": "EXISTS stands in WHERE alone",
     "SELECT id FROM orders JOIN users ON user = name AND id = (SELECT MAX(id) FROM orders)": (
         r"make columns of their results in FROM \(SELECT …\)"

@@ -195,10 +195,11 @@ def test_a_table_whose_own_columns_are_named_as_those_of_windows_is_refused_by_w
 UPDATING = {
     "SELECT item, COUNT(*) AS n FROM bids GROUP BY item": "an aggregate over an unbounded table",
     "SELECT DISTINCT item FROM bids": "DISTINCT over an unbounded table",
-    "SELECT item FROM bids EXCEPT SELECT name FROM items": (
-        r"EXCEPT over an unbounded table .* Write a LEFT JOIN of windows.* and keep rows WHERE r.window_start IS NULL"
+    "SELECT item FROM bids EXCEPT SELECT name FROM items": r"EXCEPT over .* Write WHERE NOT EXISTS \(SELECT",
+    "SELECT name FROM items EXCEPT SELECT item FROM bids": (
+        "EXCEPT over an unbounded table .* a LEFT JOIN of windows.* and keep the rows WHERE r.window_start IS NULL"
     ),
-    f"SELECT item FROM {TEN} INTERSECT SELECT item FROM {TEN}": r"INTERSECT over .* Write a JOIN of windows",
+    f"SELECT item FROM {TEN} INTERSECT SELECT item FROM {TEN}": "SELECT DISTINCT over a JOIN of windows",
     "SELECT item FROM bids ORDER BY price": "ORDER BY over an unbounded table",
     "SELECT item FROM TABLE(TUMBLE(TABLE bids, DESCRIPTOR(at), INTERVAL '1' MINUTE)) ORDER BY price LIMIT 3": (
         r"For the first rows of each window, write ROW_NUMBER\(\) OVER \(PARTITION BY window_start, window_end"
@@ -210,6 +211,8 @@ UPDATING = {
     "SELECT a.item FROM bids a JOIN bids b ON a.item = b.item": "a regular JOIN of unbounded tables",
     "SELECT a.item FROM bids a FULL JOIN bids b ON a.item = b.item": "a regular FULL JOIN of unbounded tables",
     "SELECT a.item FROM bids a FULL JOIN items b ON a.item = b.name": "Write JOIN, or stream LEFT JOIN table",
+    "SELECT item FROM items i LEFT JOIN items j ON i.name = j.name JOIN bids ON item = i.name": "write t JOIN stream",
+    "SELECT item FROM items i JOIN items j ON i.name = j.name RIGHT JOIN bids ON item = i.name": "t RIGHT JOIN stream",
     "SELECT a.item FROM items b LEFT JOIN bids a ON a.item = b.name": "this LEFT JOIN would have to keep rows of the",
     f"SELECT a.item FROM {TEN} a JOIN {TEN} b ON a.item = b.item": "add ON l.window_start = r.window_start",
     "SELECT name FROM items WHERE name IN (SELECT item FROM bids)": "this subquery reads an unbounded table",

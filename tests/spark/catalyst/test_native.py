@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -15,10 +16,13 @@ import tidegate as tg
 from tests.spark.catalyst.conftest import processes_below
 from tests.sql.test_random_queries import A, B
 from tests.support.sql.random_queries import ROWS_A, ROWS_B, Grammar
+from tidegate.runners.spark.catalyst.hidden_errors import hides_errors
 from tidegate.runners.spark.catalyst.sources import NativeRows
 from tidegate.runners.spark.runner import SparkRunner
 from tidegate.runners.spark.task_io.frames import dataframe_sources
+from tidegate.sdk.data.columns import BIGINT, Field, Schema
 from tidegate.sdk.errors import OptionsError, RunError, UserCodeError
+from tidegate.sdk.relational.binding import Input, bound
 
 
 class Sale(NamedTuple):
@@ -402,6 +406,11 @@ GROUPS = "(SELECT user, COUNT(*) AS k, COALESCE(MAX(n), 0) AS m FROM sales GROUP
         "SELECT user, k * 9223372036854775807 + k > 5 AND k IS NULL AS r FROM {}",
         "SELECT user, k * 9223372036854775807 + k <=> NULL AS r FROM {}",
         "SELECT user, k * 9223372036854775807 + k > 5 AND k * 1 < k AS r FROM {}",
+        "SELECT user, k * 9223372036854775807 + k > 5 AND k <=> NULL AS r FROM {}",
+        "SELECT user FROM {} WHERE k * 9223372036854775807 + k > 5 AND k = NULL",
+        "SELECT user, (k * 9223372036854775807 + k) + (k + CAST(NULL AS BIGINT)) AS r FROM {}",
+        "SELECT user, k * 9223372036854775807 + k > 5 OR (NOT k < m) = (k >= m) AS r FROM {}",
+        "SELECT user, k + 9223372036854775807 + (0 - 9223372036854775807) AS r FROM {}",
     ],
 )
 def test_errors_of_what_is_never_null_are_found(query: str) -> None:
@@ -410,6 +419,55 @@ def test_errors_of_what_is_never_null_are_found(query: str) -> None:
         sales = tg.Pipeline(runner) | tg.Create(SALES)
         with pytest.raises(tg.UserCodeError, match="ARITHMETIC_OVERFLOW"):
             ({"sales": sales} | tg.Sql(query.format(GROUPS))).collect()
+
+
+def test_operands_whose_guard_or_order_spark_would_change_are_computed_as_they_stand() -> None:
+    """Spark takes `p AND q OR NOT p` for `q OR NOT p`, and adds up the constants of a sum first."""
+    guarded = "user FROM {} WHERE m <> 0 AND k / m > 0.5e0 OR m = 0"
+    added = "user, m - 20 + 9223372036854775807 + 10 AS v FROM {}"
+    for columns in (guarded, added):
+        answers = []
+        for runner in ("direct", "spark"):
+            sales = tg.Pipeline(runner) | tg.Create(SALES)
+            answers.append(sorted(({"sales": sales} | tg.Sql(f"SELECT {columns.format(GROUPS)}")).collect()))
+        assert answers[0] == answers[1]
+        assert answers[0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user FROM {} WHERE k IS NOT NULL AND m / k > 2",
+        "SELECT CASE WHEN k IS NULL THEN 0e0 ELSE m / k END AS v FROM {}",
+        "SELECT user FROM {} WHERE (k = 1 AND m / k > 2) OR (m = 2 AND m / k > 3)",
+        "SELECT AVG(m + 1) AS v FROM {}",
+    ],
+)
+def test_errors_that_spark_finds_do_not_keep_it_from_computing(query: str) -> None:
+    p = tg.Pipeline("spark")
+    _ = {"sales": p | tg.Create(SALES)} | tg.Sql(query.format(GROUPS)) | tg.Map(print)
+    assert "might not see" not in explained(p)
+
+
+def test_conditions_of_hundreds_of_terms_are_looked_through_once() -> None:
+    k, m = (tg.col(name) for name in ("k", "m"))
+    condition = k / m > 2
+    for number in range(300):
+        condition |= (k == number + m) & (m > k)
+    input = Input(Schema((Field("k", BIGINT), Field("m", BIGINT))))
+    tree = bound(condition.tree, input)
+    calls = 0
+
+    def count(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        assert not hides_errors(tree)
+    finally:
+        sys.setprofile(None)
+    assert calls < 2_000_000  # each term with every other one would be ten times as many
 
 
 def test_spark_does_not_log_an_error_that_is_raised() -> None:

@@ -73,7 +73,7 @@ class Shape:
             if unfit is not None:
                 raise error(
                     f"{where}: the column {unfit!r} can't be a field of a Row: read dicts, as in as_=dict, or other "
-                    "columns, as in columns=[…]; in SQL, name these in CREATE TABLE"
+                    "columns, as in columns=[…]; in SQL, write a CREATE TABLE that names others"
                 )
 
     def default(self, name: str) -> Callable[[], Any] | None:

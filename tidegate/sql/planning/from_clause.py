@@ -340,6 +340,13 @@ def _on_time(
     """The join of streams by an interval of time, which the conditions have to give."""
     given = conditions if source.kind == "inner" else on
     found = time_bounds(given, left, right)
+    if found is None and left.rows.is_bounded and source.kind in ("inner", "right"):
+        kind = "RIGHT JOIN" if source.kind == "right" else "JOIN"
+        message = (
+            "a stream looks up rows of one bounded table at a time: join the tables before it in FROM (SELECT …) AS t, "
+            f"and write t {kind} stream, or put the stream first"
+        )
+        raise context.refusal(message, source.node)
     if found is None and left.rows.is_bounded != right.rows.is_bounded:
         message = (
             f"this {source.kind.upper()} JOIN would have to keep rows of the bounded table until the stream ends, "

@@ -118,15 +118,24 @@ def _united(one: Relation, two: Relation, node: Any, context: Context) -> Relati
     return replace(one, rows=made, times=times)
 
 
+def _instead(second_is_bounded: bool, excepts: bool) -> str:
+    """What to write in place of EXCEPT or INTERSECT over a stream."""
+    if second_is_bounded:
+        return f"Write WHERE {'NOT ' if excepts else ''}EXISTS (SELECT …), with a condition for each column"
+    join, kept = ("LEFT JOIN", ", and keep the rows WHERE r.window_start IS NULL") if excepts else ("JOIN", "")
+    return (
+        f"Write SELECT DISTINCT over a {join} of windows, by TABLE(TUMBLE(…)) of both tables and ON l.window_start = "
+        f"r.window_start AND l.window_end = r.window_end AND …, for each column that is compared{kept}"
+    )
+
+
 def _compared(one: Relation, two: Relation, kind: str, node: Any, context: Context) -> Relation:
     """The distinct rows of the first query that the second one has, or that it doesn't have."""
     name = kind.upper()
     if not (one.rows.is_bounded and two.rows.is_bounded):
-        join, kept = ("LEFT JOIN", " and keep rows WHERE r.window_start IS NULL") if kind == "Except" else ("JOIN", "")
         raise context.refusal(
-            f"{name} over an unbounded table would have to keep all rows for ever, which is not supported. Write "
-            f"a {join} of windows, by TABLE(TUMBLE(…)) of both tables and ON l.window_start = r.window_start AND "
-            f"l.window_end = r.window_end AND … for the columns to compare{kept}",
+            f"{name} over an unbounded table would have to keep all rows for ever, which is not supported. "
+            f"{_instead(two.rows.is_bounded, kind == 'Except')}",
             node,
         )
     one = in_global_window(one, context.labels("Rows of all windows"))

@@ -292,9 +292,11 @@ def finished(body: Body, items: list[Item]) -> Relation:
     order = orderings(node, context)
     if is_aggregated(node, items):
         for each in (*(item.node for item in items), *(each.node for each in order)):
-            if is_row_number(each):
-                message = "a query with groups can't number them: write it in FROM (SELECT …), ROW_NUMBER() around it"
-                raise context.refusal(message, each)
+            if (ranking := next(filter(is_row_number, each.find_all("Window")), None)) is not None:
+                message = (
+                    "a query with groups can't number them: write it in FROM (SELECT …), and ROW_NUMBER() around it"
+                )
+                raise context.refusal(message, ranking)
         for item in items:
             item.tree = tree_of(item.node, scope) if item.column is None else Column(item.column.field)
         plan = Aggregation(body, items, order)

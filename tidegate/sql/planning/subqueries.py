@@ -130,8 +130,9 @@ def _membership(node: Any, kind: Kind, left: Tree, relation: Relation, context: 
 def _bounded(relation: Relation, node: Any, context: Context) -> Relation:
     if not relation.rows.is_bounded:
         raise context.refusal(
-            "this subquery reads an unbounded table, whose rows would have to be kept for ever: join windows instead, "
-            "by TABLE(TUMBLE(…)) of both tables and ON l.window_start = r.window_start AND l.window_end = r.window_end",
+            "this subquery reads an unbounded table, whose rows would have to be kept for ever. Join the stream with "
+            "the table around the subquery, if that is bounded; else windows of both, by TABLE(TUMBLE(…)) and ON "
+            "l.window_start = r.window_start AND l.window_end = r.window_end",
             node,
         )
     if relation.windows != "none":
@@ -227,7 +228,8 @@ def _correlated(body: Any, items: Any, field: str, node: Any, context: Context) 
     value.tree = tree_of(value.node, body.scope)
     if any(name.startswith(OUTER) for name in fields_of([value.value])):
         message = (
-            "of the query around it, a query used as a value reads columns in WHERE alone: compute with them around it"
+            "a query used as a value may name columns of the query around it only in its WHERE: compute with them "
+            "outside of it"
         )
         raise context.refusal(message, value.node)
     if_none = _value_of_no_rows(body, value)

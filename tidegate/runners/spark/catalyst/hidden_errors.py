@@ -5,30 +5,32 @@ for `p`, and drops a condition before a value that is the default, too. It moves
 of a conditional beside it, and a row that takes a branch of NULL never computes the constant. A condition compares
 `x` as a double with a constant that no bigint is, and it is false for all. Where it knows that `x` is not NULL, it
 takes `x IS NULL` for FALSE, COUNT(x) for COUNT(*), `x * 0` for 0, `x = x` for TRUE, `p AND NOT p` for FALSE, and then
-leaves out what is beside them. Python, which evaluates operands in their order, fails where one of them does.
+leaves out what is beside them. `p AND q OR NOT p` is `q OR NOT p` for it, in which `q` has no guard any more. Python,
+which evaluates operands in their order, fails where one of them does.
 
 Where it looks whether parts of an expression are the same, 0.0 and -0.0 are the same constant.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
 from tidegate.sdk.data.columns import BIGINT, BOOLEAN, DOUBLE
 from tidegate.sdk.relational.binding import is_aggregate, is_of_window, may_fail
-from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts, walk
+from tidegate.sdk.relational.expressions import Call, Case, Cast, Column, Literal, Tree, parts
 from tidegate.sdk.relational.failures import ExpressionError
 from tidegate.sdk.relational.operations import CASTS, OPERATIONS
 from tidegate.sdk.relational.python.row_function import RowCode, row_function
 
 
 def hides_errors(tree: Tree) -> bool:
-    """Whether Spark might compute a value of a bound tree where Python fails."""
-    return settles_parts(tree) or _hides_errors(tree)
+    """Whether Spark might compute a value of a bound tree where Python fails, or fail where Python doesn't."""
+    if not may_fail(tree):
+        return False
+    return rearranges(tree) or _hides_errors(tree) or _hides_errors(settled(tree))
 
 
 def _hides_errors(tree: Tree) -> bool:
@@ -40,31 +42,35 @@ def _hides_errors(tree: Tree) -> bool:
         case Call(operation=name, arguments=arguments) if OPERATIONS[name].nulls == "strict":
             if any(map(may_fail, arguments)) and any(_is_always(each, None) for each in arguments):
                 return True
+        case Call(operation="and" | "or" as name):
+            return drops_operand(tree) or any(map(_hides_errors, _terms(tree, name)))
     return drops_operand(tree) or any(map(_hides_errors, parts(tree)))
 
 
-def settles_parts(tree: Tree) -> bool:
-    """Whether Spark might make a constant of a part that isn't NULL, in a bound tree of which some part may fail."""
-    return may_fail(tree) and any(_is_settled(each) for each in walk(tree) if not _is_constant(each))
+def rearranges(tree: Tree) -> bool:
+    """Whether Spark might evaluate parts of a bound tree that may fail in another order.
 
-
-def _is_settled(tree: Tree) -> bool:
+    It adds up the constants of `x + 1 + y + 2`, and takes `p AND q OR NOT p` for `q OR NOT p`, where q has no guard.
+    """
     match tree:
-        case Call(operation="is_null", arguments=(operand,)):
-            return not operand.nullable
-        case Call(operation="multiply", arguments=arguments):
-            return any(_is_number(each, 0) for each in arguments)
-        case Call(operation="and" | "or"):
-            seen: dict[str, bool] = {}
-            return any(seen.setdefault(text, positive) != positive for text, positive in _conditions(tree, True))
-        case Call(operation=name, arguments=(one, other)) if name in _COMPARISONS:
-            return _is_same(_simplified(one), _simplified(other))
-        case _:
+        case Column() | Literal():
             return False
+        case _ if _is_constant(tree):
+            return False
+        case Call(operation="and" | "or" | "not"):
+            conditions = list(_conditions(tree, True))
+            seen: dict[str, bool] = {}
+            opposite = any(seen.setdefault(name, positive) != positive for _, name, positive in conditions)
+            return (opposite and may_fail(tree)) or any(rearranges(each) for each, *_ in conditions)
+        case Call(operation="add" | "multiply" as name, type=type) if type == BIGINT:
+            terms = list(_terms(tree, name))
+            return sum(map(_is_constant, terms)) > 1 or any(map(rearranges, terms))
+        case _:
+            return any(map(rearranges, parts(tree)))
 
 
-def _conditions(tree: Tree, positive: bool) -> Iterator[tuple[str, bool]]:
-    """What AND, OR and NOT connect: a text of each condition, the same for its opposite, and which of both it is."""
+def _conditions(tree: Tree, positive: bool) -> Iterator[tuple[Tree, str, bool]]:
+    """What AND, OR and NOT connect: each condition, a name that its opposite has too, and which of both it is."""
     match tree:
         case Call(operation="and" | "or", arguments=arguments):
             for each in arguments:
@@ -72,18 +78,84 @@ def _conditions(tree: Tree, positive: bool) -> Iterator[tuple[str, bool]]:
         case Call(operation="not", arguments=(operand,)):
             yield from _conditions(operand, not positive)
         case _:
-            match found := _simplified(tree):
-                case Call(operation="less_or_equal", arguments=(left, right)):
-                    yield repr(replace(found, operation="less", arguments=(right, left))), not positive
-                case Call(operation="not_equal"):
-                    yield repr(replace(found, operation="equal")), not positive
+            found = _simplified(tree)
+            match found:
+                case Call(operation="less_or_equal" | "not_equal"):
+                    yield tree, repr(_opposite(found)), not positive
                 case _:
-                    yield repr(found), positive
+                    yield tree, repr(found), positive
+
+
+def _opposite(tree: Tree) -> Tree:
+    """The condition that is true where a comparison is false; a NOT of what is no comparison."""
+    match tree:
+        case Call(operation="less" | "less_or_equal" as name, arguments=(left, right)):
+            opposite = {"less": "less_or_equal", "less_or_equal": "less"}[name]
+            return replace(tree, operation=opposite, arguments=(right, left))
+        case Call(operation="equal" | "not_equal" as name):
+            return replace(tree, operation={"equal": "not_equal", "not_equal": "equal"}[name])
+        case _:
+            return Call("not", (tree,), BOOLEAN, tree.nullable)
+
+
+def _terms(tree: Tree, operation: str) -> Iterator[Tree]:
+    """The operands of nested calls of an operation; a constant is one."""
+    match tree:
+        case Call(operation=name, arguments=arguments) if name == operation and not _is_constant(tree):
+            for each in arguments:
+                yield from _terms(each, operation)
+        case _:
+            yield tree
+
+
+def settled(tree: Tree) -> Tree:
+    """The tree with constants for what Spark might know without computing it: an operand is always NULL, or never."""
+    match tree:
+        case Column() | Literal():
+            return tree
+        case _ if _is_constant(tree):
+            return tree
+        case Call(arguments=arguments):
+            found: Tree = replace(tree, arguments=tuple(map(settled, arguments)))
+        case Cast(operand=operand):
+            found = replace(tree, operand=settled(operand))
+        case Case(branches=branches, otherwise=otherwise):
+            conditions, values = map(settled, [one for one, _ in branches]), map(settled, [two for _, two in branches])
+            return replace(tree, branches=tuple(zip(conditions, values, strict=True)), otherwise=settled(otherwise))
+    known = _known(found)
+    return found if known is None or any(map(may_fail, parts(found))) else known
+
+
+def _known(tree: Tree) -> Literal | None:
+    """The value that a tree has whatever most of its parts are."""
+    match tree:
+        case Call(operation="is_null", arguments=(operand,)) if not operand.nullable:
+            return Literal(False, BOOLEAN)
+        case Call(operation="not_distinct", arguments=(one, other)) if any(
+            _is_always(value, None) and not beside.nullable for value, beside in ((one, other), (other, one))
+        ):
+            return Literal(False, BOOLEAN)
+        case Call(operation="multiply", arguments=arguments) if any(_is_number(each, 0) for each in arguments):
+            return Literal(0, BIGINT)
+        case Call(operation=name, arguments=(one, other)) if name in _COMPARISONS and _is_same(
+            _simplified(one), _simplified(other)
+        ):
+            return Literal(name not in ("not_equal", "less", "greater"), BOOLEAN)
+        case Call(operation=name) if OPERATIONS[name].nulls == "strict":
+            return Literal(None, tree.type) if any(_is_always(each, None) for each in parts(tree)) else None
+        case Cast(operand=operand) if _is_always(operand, None):
+            return Literal(None, tree.type)
+        case _:
+            return None
 
 
 def _is_number(tree: Tree, number: int) -> bool:
     """Whether a tree is a constant bigint of this value."""
-    return tree.type == BIGINT and _is_constant(tree) and not _fails(tree) and _value(tree) == number
+    match tree:
+        case Literal(value=value, type=type):
+            return type == BIGINT and value == number
+        case _:
+            return tree.type == BIGINT and _is_constant(tree) and not _fails(tree) and _value(tree) == number
 
 
 def merges_zeros(tree: Tree) -> bool:
@@ -110,12 +182,15 @@ def drops_operand(tree: Tree) -> bool:
         case Case():
             _, idle, _ = _reduced(tree)
             return any(map(may_fail, idle))
-        case Call(operation="and" | "or" as name, arguments=arguments):
-            if any(_is_always(each, name == "or") or _is_always(each, None) for each in arguments):
-                return any(map(may_fail, arguments))
-            return _absorbs(tree, name)
+        case Call(operation="and" | "or" as name):
+            operands = list(_terms(tree, name))
+            if any(_is_always(each, name == "or") or _is_always(each, None) for each in operands):
+                return any(map(may_fail, operands))
+            return _absorbs(operands, "or" if name == "and" else "and")
         case Call(operation="is_null" | "count", arguments=arguments) if any(map(may_fail, arguments)):
             return True
+        case Call(operation="multiply", arguments=arguments) if any(_is_number(each, 0) for each in arguments):
+            return any(map(may_fail, arguments))
         case Call(operation="not_distinct", arguments=arguments) if any(_is_always(each, None) for each in arguments):
             return any(map(may_fail, arguments))
         case Call(operation=name, arguments=(one, other)) if (
@@ -130,25 +205,16 @@ def drops_operand(tree: Tree) -> bool:
             return False
 
 
-def _absorbs(tree: Call, name: str) -> bool:
-    """Whether AND has operands `p` and `p OR q`, or OR `p` and `p AND q`, the longer of which Spark leaves out, and `q`
-    may fail."""
-    inner = "or" if name == "and" else "and"
-    operands = [_operands(each, inner) for each in _operands(tree, name)]
-    return any(
-        all(any(_is_same(_simplified(each), _simplified(part)) for part in longer) for each in shorter)
-        for shorter, longer in itertools.permutations(operands, 2)
-        if len(shorter) < len(longer) and any(map(may_fail, longer))
-    )
-
-
-def _operands(tree: Tree, operation: str) -> list[Tree]:
-    """The operands of nested calls of AND or OR; a tree of another kind is its only one."""
-    match tree:
-        case Call(operation=name, arguments=arguments) if name == operation:
-            return [part for each in arguments for part in _operands(each, operation)]
-        case _:
-            return [tree]
+def _absorbs(operands: Sequence[Tree], inner: str) -> bool:
+    """Whether operands of AND are `p` and `p OR q`, or those of OR `p` and `p AND q`, the longer of which Spark leaves
+    out, and `q` may fail."""
+    found = [list(_terms(each, inner)) for each in operands]
+    least = min(map(len, found))
+    lengths = [(each, any(map(may_fail, each))) for each in found]
+    if not any(fails and len(each) > least for each, fails in lengths):
+        return False
+    known = [(frozenset(repr(_simplified(each)) for each in parts), len(parts), fails) for parts, fails in lengths]
+    return any(fails and few < many and shorter <= longer for shorter, few, _ in known for longer, many, fails in known)
 
 
 _COMPARISONS: Final = (
@@ -229,8 +295,12 @@ def _simplified(tree: Tree) -> Tree:
         case Call(operation="and" | "or" as name, arguments=arguments):
             kept = [_simplified(each) for each in arguments if not _is_always(each, name == "and")]
             return kept[0] if len(kept) == 1 else replace(tree, arguments=tuple(sorted(kept, key=repr)))
-        case Call(operation="not", arguments=(Call(operation="not", arguments=(operand,)),)):
-            return _simplified(operand)
+        case Call(operation="not", arguments=(operand,)):
+            match simple := _simplified(operand):
+                case Call(operation="not", arguments=(inner,)):
+                    return inner
+                case _:
+                    return _opposite(simple)
         case Call(operation="greater" | "greater_or_equal" as name, arguments=(left, right)):
             turned = name.replace("greater", "less")
             return replace(tree, operation=turned, arguments=(_simplified(right), _simplified(left)))
@@ -247,7 +317,15 @@ _COMMUTATIVE: Final = ("add", "multiply", "equal", "not_equal", "greatest", "lea
 
 
 def _is_constant(tree: Tree) -> bool:
-    return not any(isinstance(each, Column) or is_of_window(each) or is_aggregate(each) for each in walk(tree))
+    match tree:
+        case Literal():
+            return True
+        case Column():
+            return False
+        case _ if is_of_window(tree) or is_aggregate(tree):
+            return False
+        case _:  # the last part first: that of a long chain of operations is short
+            return all(map(_is_constant, reversed(parts(tree))))
 
 
 def _fails(constant: Tree) -> bool:
