@@ -174,6 +174,8 @@ def may_fail(tree: Tree) -> bool:
 def _may_fail_itself(tree: Tree) -> bool:
     """Whether evaluating a bound tree may raise an ExpressionError that none of its parts raises."""
     match tree:
+        case Call(operation="part", arguments=(of, _)):
+            return not isinstance(of.type, MapType | StructType)  # an index may be outside an array
         case Call(operation=operation):
             return OPERATIONS[operation].fails
         case Cast(operand=operand, type=DecimalType() as type):
