@@ -233,6 +233,8 @@ def test_rare_differences_from_spark_do_not_come_back(reference: SparkRows) -> N
         a.cast("decimal(38,0)").is_in([Decimal("0.05"), 7]),
         a.cast("decimal(38,0)") == Decimal("0.05"),
         at.is_in([datetime.date(2024, 2, 29), datetime.date(1970, 1, 1)]),
+        tg.fn.ceil(tg.fn.when(s.cast("boolean"), Decimal("-0.01")).otherwise(Decimal("0.00"))),
+        tg.fn.when(a / b > 1, 3).otherwise(4) > 2,
         *operands_behind_a_null(),
     ]
     trees = [tree_of(each) for each in expressions]

@@ -116,14 +116,34 @@ def settled(tree: Tree) -> Tree:
         case _ if _is_constant(tree):
             return tree
         case Call(arguments=arguments):
-            found: Tree = replace(tree, arguments=tuple(map(settled, arguments)))
+            found: Call | Cast = replace(tree, arguments=tuple(map(settled, arguments)))
         case Cast(operand=operand):
             found = replace(tree, operand=settled(operand))
         case Case(branches=branches, otherwise=otherwise):
             conditions, values = map(settled, [one for one, _ in branches]), map(settled, [two for _, two in branches])
             return replace(tree, branches=tuple(zip(conditions, values, strict=True)), otherwise=settled(otherwise))
     known = _known(found)
-    return found if known is None or any(map(may_fail, parts(found))) else known
+    if known is not None and not any(map(may_fail, parts(found))):
+        return known
+    return _in_branches(found) or found
+
+
+def _in_branches(tree: Call | Cast) -> Case | None:
+    """The conditional whose values are an operation on those of another one and constants, into which Spark moves it
+    (PushFoldableIntoBranches): branches that were different may be the same there. None for another operation."""
+    cases = [each for each in parts(tree) if isinstance(each, Case)]
+    if len(cases) != 1 or is_aggregate(tree) or not all(each is cases[0] or _is_constant(each) for each in parts(tree)):
+        return None
+
+    def of(value: Tree) -> Tree:
+        match tree:
+            case Cast():
+                return replace(tree, operand=value)
+            case Call(arguments=arguments):
+                return replace(tree, arguments=tuple(value if each is cases[0] else each for each in arguments))
+
+    branches = tuple((condition, settled(of(value))) for condition, value in cases[0].branches)
+    return Case(branches, settled(of(cases[0].otherwise)), tree.type, tree.nullable)
 
 
 def _known(tree: Tree) -> Literal | None:
@@ -208,13 +228,12 @@ def drops_operand(tree: Tree) -> bool:
 def _absorbs(operands: Sequence[Tree], inner: str) -> bool:
     """Whether operands of AND are `p` and `p OR q`, or those of OR `p` and `p AND q`, the longer of which Spark leaves
     out, and `q` may fail."""
-    found = [list(_terms(each, inner)) for each in operands]
-    least = min(map(len, found))
-    lengths = [(each, any(map(may_fail, each))) for each in found]
-    if not any(fails and len(each) > least for each, fails in lengths):
+    groups = [list(_terms(each, inner)) for each in operands]
+    least = min(map(len, groups))
+    if not any(len(group) > least and any(map(may_fail, group)) for group in groups):
         return False
-    known = [(frozenset(repr(_simplified(each)) for each in parts), len(parts), fails) for parts, fails in lengths]
-    return any(fails and few < many and shorter <= longer for shorter, few, _ in known for longer, many, fails in known)
+    known = [(len(group), {repr(_simplified(each)) for each in group}, any(map(may_fail, group))) for group in groups]
+    return any(fails and few < many and shorter <= longer for few, shorter, _ in known for many, longer, fails in known)
 
 
 _COMPARISONS: Final = (
