@@ -20,7 +20,7 @@ from tidegate.sql.planning.window_equations import settle_windows
 from tidegate.sql.steps.joining import joined
 from tidegate.sql.steps.relation import Relation
 from tidegate.sql.steps.rows import filtered, in_global_window, materialised, projected, stamped, window_columns
-from tidegate.sql.syntax.advice import for_kind
+from tidegate.sql.syntax.advice import JOIN_OF_WINDOWS, for_kind
 from tidegate.sql.syntax.nodes import read, shown
 from tidegate.sql.syntax.table_functions import PREFIX, TableFunction
 
@@ -357,8 +357,7 @@ def _on_time(
         kind = "" if source.kind == "inner" else f" {source.kind.upper()}"
         raise context.refusal(
             f"a regular{kind} JOIN of unbounded tables would have to keep all their rows for ever, and to update its "
-            "results, which is not supported. Join windows, by TABLE(TUMBLE(…)) of both tables and ON l.window_start = "
-            "r.window_start AND l.window_end = r.window_end, or rows whose times are near: ON … AND "
+            f"results, which is not supported. Join windows, {JOIN_OF_WINDOWS}, or rows whose times are near: ON … AND "
             "r.time BETWEEN l.time - INTERVAL '1' HOUR AND l.time + INTERVAL '1' HOUR",
             source.node,
         )

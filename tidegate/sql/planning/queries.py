@@ -19,6 +19,7 @@ from tidegate.sql.planning.sorting import orderings, sorted_rows
 from tidegate.sql.planning.subqueries import existence_of, scalar_of
 from tidegate.sql.steps.relation import Named, Relation
 from tidegate.sql.steps.rows import filtered, grouped, has_just, in_global_window, materialised, projected
+from tidegate.sql.syntax.advice import JOIN_OF_WINDOWS
 from tidegate.sql.syntax.nodes import read, shown
 
 _SET_OPERATIONS: Final = ("Union", "Intersect", "Except")
@@ -123,10 +124,8 @@ def _instead(second_is_bounded: bool, excepts: bool) -> str:
     if second_is_bounded:
         return f"Write WHERE {'NOT ' if excepts else ''}EXISTS (SELECT …), with a condition for each column"
     join, kept = ("LEFT JOIN", ", and keep the rows WHERE r.window_start IS NULL") if excepts else ("JOIN", "")
-    return (
-        f"Write SELECT DISTINCT over a {join} of windows, by TABLE(TUMBLE(…)) of both tables and ON l.window_start = "
-        f"r.window_start AND l.window_end = r.window_end AND …, for each column that is compared{kept}"
-    )
+    windows = f"a {join} of windows, {JOIN_OF_WINDOWS} AND …, for each column that is compared"
+    return f"Write SELECT DISTINCT over {windows}{kept}"
 
 
 def _compared(one: Relation, two: Relation, kind: str, node: Any, context: Context) -> Relation:

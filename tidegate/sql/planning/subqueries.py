@@ -26,6 +26,7 @@ from tidegate.sql.planning.selecting import body_of, finished, items_of, joined_
 from tidegate.sql.planning.subquery_joins import Existence, without_outer
 from tidegate.sql.steps.relation import Relation, Scalar
 from tidegate.sql.steps.rows import grouped
+from tidegate.sql.syntax.advice import JOIN_OF_WINDOWS
 from tidegate.sql.syntax.expressions import tree_of
 from tidegate.sql.syntax.nodes import read, shown
 
@@ -131,8 +132,7 @@ def _bounded(relation: Relation, node: Any, context: Context) -> Relation:
     if not relation.rows.is_bounded:
         raise context.refusal(
             "this subquery reads an unbounded table, whose rows would have to be kept for ever. Join the stream with "
-            "the table around the subquery, if that is bounded; else windows of both, by TABLE(TUMBLE(…)) and ON "
-            "l.window_start = r.window_start AND l.window_end = r.window_end",
+            f"the table around the subquery, if that is bounded; else join windows, {JOIN_OF_WINDOWS}",
             node,
         )
     if relation.windows != "none":

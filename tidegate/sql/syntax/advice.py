@@ -9,6 +9,11 @@ _TIME_OF_THE_RUN: Final = "its value would differ whenever the pipeline runs aga
 _OF_ITEMS: Final = "apply tg.FlatMap before the query, which makes a row of each item"
 _MADE_IN_PYTHON: Final = "let a function of tg.udf make it"
 
+JOIN_OF_WINDOWS: Final = (
+    "by TABLE(TUMBLE(…)) of both tables and ON l.window_start = r.window_start AND l.window_end = r.window_end"
+)
+"""How streams are joined in their windows."""
+
 _KINDS: Final = {
     "Any": "write ARRAY_CONTAINS(array, value), or IN (SELECT …)",
     "Array": _MADE_IN_PYTHON,
