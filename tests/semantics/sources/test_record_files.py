@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tests.support.delta_tables import VISITS, append
 from tests.support.record_files import FORMATS, visits, write
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
@@ -39,6 +41,39 @@ def test_every_format_is_read(runner: str, name: str, tmp_path: Path) -> None:
     with TestPipeline(runner=runner) as p:
         sales = p | transform(tmp_path / "*" / name, **{**needs, "schema": None}, as_=Sale, where=[("id", "<", 450)])
         assert_that(sales, equal_to([Sale(each["id"], each["amount"]) for each in RECORDS[:450]]))
+
+
+@pytest.mark.parametrize("streams_on", ["direct", "streaming"])
+@pytest.mark.parametrize("name", FORMATS)
+def test_small_files_that_are_read_together_do_not_make_each_other_late(
+    streams_on: str, name: str, tmp_path: Path
+) -> None:
+    transform, made, needs = FORMATS[name]
+    for at in range(2):
+        write(tmp_path / f"{at}" / name, made(RECORDS[at:90:2]))
+    with TestPipeline(streams_on, {"mode": "streaming"}) as p:
+        records = p | transform(tmp_path / "*" / name, **needs, as_=dict, timestamp=lambda record: record["at"])
+        _check_counts(records)
+
+
+@pytest.mark.parametrize("streams_on", ["direct", "streaming"])
+def test_files_of_a_delta_table_do_not_make_each_other_late(streams_on: str, tmp_path: Path) -> None:
+    for at in range(2):
+        append(tmp_path / "visits", RECORDS[at:90:2], VISITS)
+    with TestPipeline(streams_on, {"mode": "streaming"}) as p:
+        records = p | tg.ReadFromDelta(tmp_path / "visits", as_=dict, timestamp=lambda record: record["at"])
+        _check_counts(records)
+
+
+def _check_counts(records: tg.PCollection[dict[str, Any]]) -> None:
+    """Check how many of the first 90 records are in each window of ten seconds."""
+
+    def window_of(record: dict[str, Any]) -> float:
+        seconds = record["at"].timestamp()
+        return float(seconds - seconds % 10)
+
+    counts = records | tg.WindowInto(tg.FixedWindows(10)) | tg.Map(window_of) | tg.CombinePerElement(len)
+    assert_that(counts, equal_to(list(Counter(map(window_of, RECORDS[:90])).items())))
 
 
 def test_files_that_elements_name_are_read_in_every_format(runner: str, tmp_path: Path) -> None:

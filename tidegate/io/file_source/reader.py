@@ -1,4 +1,5 @@
-"""Reads the files of one split, or parts of them, one after another.
+"""Reads the files of one split, or parts of them, one after another. Each file may begin at any event time, so only the
+last one advances the watermark.
 
 A position is `[file, start, given]`: the index of the file in the split, the place in the file at which the current
 chunk starts, and the number of elements from there on that have been returned. A reader that resumes may divide the
@@ -83,9 +84,10 @@ class FileReader(Reader[Any]):
             if self._kept is not None and not self._kept and time.monotonic() - began > _LONGEST_SEARCH:
                 return Batch(Block.of([]))
         first, self._given = self._given, min(self._given + limit, len(self._elements))
+        others_follow = self._at < len(self._parts) - 1
         if first == 0 and self._given == len(self._elements):
-            return Batch(Block.of(self._elements))
-        return Batch(Block.of(self._elements[first : self._given]))
+            return Batch(Block.of(self._elements), holds_watermark=others_follow)
+        return Batch(Block.of(self._elements[first : self._given]), holds_watermark=others_follow)
 
     def position(self) -> Position:
         kept, given = self._kept, self._given

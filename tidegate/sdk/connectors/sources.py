@@ -94,6 +94,9 @@ class Batch:
     `idle`: the split does not hold back the watermark until its next batch with elements. `end`: these are the last
     elements of the split. `wait` (seconds) is how long a runner should wait before it reads again; it is ignored if
     there are elements.
+
+    `holds_watermark`: elements with any timestamps may follow in the split, as they do where it has another file to
+    read after this one; so the timestamps that the author's function assigns do not advance the watermark yet.
     """
 
     block: Block | Columns
@@ -101,6 +104,7 @@ class Batch:
     idle: bool = False
     end: bool = False
     wait: float = 0.0
+    holds_watermark: bool = False
 
 
 class Reader(ABC, Generic[T_co]):

@@ -12,6 +12,7 @@ from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.sources.timestamps import TimestampFunction
 from tidegate.runners.engine.time.clock import Clock
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import AsyncReader, Batch, Columns, Position, Reader, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.timestamps import element_column, element_micros
@@ -29,7 +30,8 @@ WATERMARKED: Final = "watermarked_readers"
 @dataclass(frozen=True, slots=True)
 class ReaderProgress:
     """How far a split has been read: the position, the watermark and the greatest timestamp (µs), whether the split is
-    idle, whether it has had elements, and for how long (µs) it has had none."""
+    idle, whether it has had elements, and for how long (µs) it has had none. `held` is the greatest timestamp of the
+    elements that did not advance the watermark."""
 
     position: Position
     watermark: int
@@ -37,6 +39,11 @@ class ReaderProgress:
     idle: bool
     has_read: bool
     quiet: int
+    held: int = MIN_MICROS
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a stored progress, also one from before progresses had all of today's fields."""
+        moved.set_fields(self, state)
 
 
 class SplitReader:
@@ -76,6 +83,8 @@ class SplitReader:
         timestamp = stamping.timestamp if stamping else None
         self._timestamp = TimestampFunction(timestamp, inline=step.inline) if timestamp is not None else None
         self._greatest = MIN_MICROS
+        self._held = MIN_MICROS
+        """The greatest timestamp of elements whose batches held the watermark; it counts at the end of the split."""
         self._last_elements = clock.monotonic()
 
     @property
@@ -123,12 +132,14 @@ class SplitReader:
     def progress(self) -> ReaderProgress:
         """What `continue_from` restores, in a reader that was opened at the same position."""
         quiet = self._clock.monotonic() - self._last_elements
-        return ReaderProgress(self.position(), self.watermark, self._greatest, self.idle, self.has_read, quiet)
+        return ReaderProgress(
+            self.position(), self.watermark, self._greatest, self.idle, self.has_read, quiet, self._held
+        )
 
     def continue_from(self, progress: ReaderProgress) -> None:
         """Go on exactly where `progress` was taken, with its watermark."""
         self.watermark, self._greatest, self.idle = progress.watermark, progress.greatest, progress.idle
-        self.has_read = progress.has_read
+        self.has_read, self._held = progress.has_read, progress.held
         self._last_elements = self._clock.monotonic() - progress.quiet
 
     def close(self) -> None:
@@ -169,11 +180,16 @@ class SplitReader:
             return Block(block.values, now), now
         if self._timestamp is None:
             return block, batch.watermark
-        if not len(block):
-            return block, None
-        timestamps, span = self._timestamps(block)
-        self._greatest = max(self._greatest, span[1])
-        return Block(block.values, timestamps, span=span), clamp(self._greatest - stamping.out_of_orderness.micros)
+        if len(block):
+            timestamps, span = self._timestamps(block)
+            block = Block(block.values, timestamps, span=span)
+            if batch.holds_watermark:
+                self._held = max(self._held, span[1])
+            else:
+                self._greatest = max(self._greatest, span[1])
+        if batch.end:
+            self._greatest = max(self._greatest, self._held)
+        return block, clamp(self._greatest - stamping.out_of_orderness.micros)
 
     def _is_idle(self, batch: Batch) -> bool:
         stamping = self._step.stamping
