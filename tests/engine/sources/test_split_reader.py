@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tidegate as tg
 from tidegate.runners.engine.sources.source_step import source_step
-from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.sources.split_reader import ReaderProgress, SplitReader
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.sdk.metrics import MetricCells, MetricKey, collecting
 from tidegate.sdk.time import MIN_MICROS
@@ -110,3 +111,10 @@ def test_metrics_of_a_reader_belong_to_its_step() -> None:
     with collecting(MetricCells()) as cells:
         reader.poll(1)
     assert cells.counters == {MetricKey("counted", "author", "reads"): 1}
+
+
+def test_progress_that_was_stored_without_held_times_is_read() -> None:
+    progress = ReaderProgress([0, None, 2], 10, 20, False, True, 0, held=30)
+    older = object.__new__(ReaderProgress)
+    older.__setstate__([getattr(progress, name) for name in ReaderProgress.__slots__[:6]])
+    assert older == replace(progress, held=MIN_MICROS)
