@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -71,3 +73,38 @@ def test_an_error_of_the_author_names_step_and_element(spark_session: Any, tmp_p
     assert "7" in str(caught.value)
     assert result.state is PipelineState.FAILED
     assert list(tmp_path.rglob("out*")) == []
+
+
+CANCELLED_IN_A_BATCH = """
+import sys, time
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import tidegate as tg
+from tests.support.spark.live_numbers import LiveNumbers
+from tests.support.spark.stream_runs import wait_until
+
+began = Path(sys.argv[1])
+
+def stuck(number):
+    began.touch()
+    time.sleep(3600)
+
+pipeline = tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[1]", "--spark_partitions", "1"])
+_ = pipeline | tg.Read(LiveNumbers(20)) | tg.Map(stuck)
+result = pipeline.run()
+wait_until(result, began.exists, "the first element")
+print(result.cancel().name)
+executor, = SparkSession.getActiveSession()._jsc.sc().statusTracker().getExecutorInfos()
+print(executor.numRunningTasks(), "tasks are running")
+"""
+
+
+def test_a_stream_that_is_cancelled_within_a_batch_ends_with_its_tasks_and_without_an_error_of_spark(
+    tmp_path: Path,
+) -> None:
+    command = [sys.executable, "-c", CANCELLED_IN_A_BATCH, str(tmp_path / "began")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines() == ["CANCELLED", "0 tasks are running"], done.stderr
+    assert not re.findall(r"\w+(?:Error|Exception)\b", done.stderr)

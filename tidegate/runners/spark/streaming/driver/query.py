@@ -81,6 +81,8 @@ class StreamQuery:
         """Whether a batch of this start of the query has run."""
         self._failure: Exception | None = None
         """The error that ended the last batch, if any."""
+        self._is_stopping = False
+        """Whether this start of the query is being stopped, which interrupts a batch."""
         self._is_mixed = False
         """Whether the last batch was discarded, as it had tasks that ran twice."""
         self._run_for: float | None = None
@@ -202,14 +204,24 @@ class StreamQuery:
                 raise self._failure from self._failure.__cause__
             raise
         finally:
+            self._is_stopping = True
             with contextlib.suppress(Exception):  # the JVM may have died
                 query.stop()
+                if not self._over_connect:
+                    self._await_tasks(str(query.runId))
             with contextlib.suppress(OSError, FolderUnreachable):  # they are there at the next start
                 self._take_stored()
 
+    def _await_tasks(self, run: str) -> None:
+        """Wait until no task of a stopped query runs. Spark has told them to end; until then, they may write files."""
+        tracker = self._spark.sparkContext.statusTracker()
+        until = time.monotonic() + _PATIENCE
+        while _runs_tasks(tracker, run) and time.monotonic() < until:
+            time.sleep(_POLL)
+
     def _begin(self) -> None:
         """Forget what batches of an earlier start of the query have left."""
-        self._failure, self._has_run, self._is_mixed = None, False, False
+        self._failure, self._has_run, self._is_mixed, self._is_stopping = None, False, False, False
         self._due.begin()
 
     def _is_between(self, query: Any, last: int) -> bool:
@@ -265,7 +277,7 @@ class StreamQuery:
                 self._prepare_epoch(frame, epoch)
         except Exception as error:
             self._failure = error  # Spark's own error would have little of its text
-            raise
+            raise RunError(_INTERRUPTED if self._is_stopping else str(error)) from None
 
     def _prepare_epoch(self, frame: Any, epoch: int) -> None:
         """Store what is to be committed once the epoch is final."""
@@ -315,6 +327,13 @@ class StreamQuery:
         self._has_run = True
 
 
+def _runs_tasks(tracker: Any, run: str) -> bool:
+    """Whether a task of a query's last jobs is running."""
+    jobs = filter(None, map(tracker.getJobInfo, sorted(tracker.getJobIdsForGroup(run))[-2:]))
+    stages = filter(None, (tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds))
+    return any(stage.numActiveTasks for stage in stages)
+
+
 def _description(job: StreamJob, epoch: int) -> str:
     """What Spark's UI shows for the job of a batch."""
     levels = " → ".join(name_of_level(job, level) for level in range(job.levels.count))
@@ -341,8 +360,16 @@ def _settings_of_query(spark: Any, tasks: int) -> Iterator[None]:
                     conf.set(name, old)
 
 
+_INTERRUPTED: Final = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling a batch: java.lang.InterruptedException"
+)
+"""By this text Spark knows that a batch was interrupted because its query is stopped. It looks for it by a pattern that
+overflows the stack of the query's thread if there are some thousand characters in between, as there are in Py4J's own
+error."""
 _POLL: Final = 0.2
 """How often (s) the driver looks whether an epoch has become final."""
+_PATIENCE: Final = 10.0
+"""How long (s) tasks of a stopped query have to end. Spark kills Python workers two seconds after it has told them."""
 _TRIES: Final = 8
 """How often a query is started again before a batch has succeeded."""
 _BACK_OFF: Final = 0.5
