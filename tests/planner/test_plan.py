@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -519,3 +519,39 @@ def test_an_unbounded_grouping_that_could_never_fire_is_refused() -> None:
         "WindowInto(FixedWindows(…)) before it, or a trigger that fires as data comes, such as "
         "Repeatedly(AfterProcessingTime(60))\n  in step 'group', applied at "
     )
+
+
+class SlowTuple(tuple[Any, ...]):
+    """A tuple whose iteration another thread interrupts after each item: it runs `interrupt`, but not within itself."""
+
+    interrupt: Callable[[], None]
+    interrupted = False
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            yield item
+            if not self.interrupted:
+                self.interrupted = True
+                self.interrupt()
+                self.interrupted = False
+
+
+@pytest.mark.parametrize("ask", [Plan.inputs, Plan.outputs, Plan.stage_steps])
+def test_two_threads_may_ask_a_new_plan_for_the_same_at_once(ask: Callable[[Plan, int], Iterator[Any]]) -> None:
+    """Otherwise one of them may miss steps, such as the one that updates the solution of a loop."""
+
+    def write(p: tg.Pipeline) -> None:
+        _ = p | tg.Create([("a", 1)]) | tg.GroupByKey() | tg.Map(print)
+
+    known = planned(write, STREAMING)
+    numbers = range(len(known.steps) + 1)
+    expected = [list(ask(known, number)) for number in numbers]
+    assert any(expected[1:])
+    steps, edges = SlowTuple(known.steps), SlowTuple(known.edges)
+    new = Plan(known.pipeline, steps, edges, known.regions)
+    found: list[list[Any]] = []
+    steps.interrupt = edges.interrupt = lambda: found.extend([[list(ask(new, number)) for number in numbers]])
+    assert list(ask(new, 0)) == expected[0]
+    assert [list(ask(new, number)) for number in numbers] == expected
+    assert found
+    assert all(each == expected for each in found)

@@ -6,10 +6,10 @@ in `Plan.decisions`; the engine and the runners only execute the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
@@ -30,6 +30,8 @@ from tidegate.sdk.portable.model import (
     Write,
 )
 from tidegate.sdk.user_code.user_fn import UserFn
+
+T = TypeVar("T")
 
 Routing: TypeAlias = Literal["forward", "hash", "broadcast", "rebalance", "gather"]
 Mode: TypeAlias = Literal["pipelined", "blocking"]
@@ -225,15 +227,13 @@ class Plan:
     def inputs(self, step: int) -> Iterator[Edge]:
         """The edges into a step."""
         if not self._inputs:
-            for edge in self.edges:
-                self._inputs.setdefault(edge.target, []).append(edge)
+            self._inputs.update(_grouped(self.edges, lambda edge: edge.target))
         return iter(self._inputs.get(step, ()))
 
     def outputs(self, step: int) -> Iterator[Edge]:
         """The edges out of a step."""
         if not self._outputs:
-            for edge in self.edges:
-                self._outputs.setdefault(edge.source, []).append(edge)
+            self._outputs.update(_grouped(self.edges, lambda edge: edge.source))
         return iter(self._outputs.get(step, ()))
 
     def feeds_back(self, edge: Edge) -> bool:
@@ -243,8 +243,7 @@ class Plan:
     def stage_steps(self, stage: int) -> Iterator[Step]:
         """The steps of a stage, in order."""
         if not self._stage_steps:
-            for step in self.steps:
-                self._stage_steps.setdefault(step.stage, []).append(step)
+            self._stage_steps.update(_grouped(self.steps, lambda step: step.stage))
         return iter(self._stage_steps.get(stage, ()))
 
     def steps_of(self, stages: Iterable[int]) -> list[Step]:
@@ -268,6 +267,15 @@ class Plan:
         if not self._region_of:
             self._region_of.update({stage: number for number, stages in enumerate(self.regions) for stage in stages})
         return self._region_of[stage]
+
+
+def _grouped(items: Iterable[T], number: Callable[[T], int]) -> dict[int, list[T]]:
+    """The items by a number of theirs. A plan takes the complete dict at once: several threads may ask for it, and
+    processes may be forked meanwhile."""
+    groups: dict[int, list[T]] = {}
+    for item in items:
+        groups.setdefault(number(item), []).append(item)
+    return groups
 
 
 MAX_NESTED_LOOPS: Final = 16
