@@ -550,7 +550,7 @@ def test_two_threads_may_ask_a_new_plan_for_the_same_at_once(ask: Callable[[Plan
     steps, edges = SlowTuple(known.steps), SlowTuple(known.edges)
     new = Plan(known.pipeline, steps, edges, known.regions)
     found: list[list[Any]] = []
-    steps.interrupt = edges.interrupt = lambda: found.extend([[list(ask(new, number)) for number in numbers]])
+    steps.interrupt = edges.interrupt = lambda: found.append([list(ask(new, number)) for number in numbers])
     assert list(ask(new, 0)) == expected[0]
     assert [list(ask(new, number)) for number in numbers] == expected
     assert found

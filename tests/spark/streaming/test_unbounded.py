@@ -89,7 +89,7 @@ began = Path(sys.argv[1])
 
 def stuck(number):
     began.touch()
-    time.sleep(3600)
+    time.sleep(3600)  # a call that does not return: Spark has to kill its worker
 
 pipeline = tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[1]", "--spark_partitions", "1"])
 _ = pipeline | tg.Read(LiveNumbers(20)) | tg.Map(stuck)
