@@ -15,7 +15,9 @@ from tidegate.runners.spark.driver import session
 from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.runners.spark.runner import SparkRunner
 from tidegate.runners.spark.streaming.driver.start import start
-from tidegate.sdk.errors import UnsupportedError
+from tidegate.runners.spark.streaming.savepoint.storing import refuse_unwritable
+from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.time import Duration
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,28 @@ def test_a_loop_that_feeds_back_is_refused() -> None:
     _ = numbers | "loop" >> tg.Feedback(lambda x: tg.Round(x, out=x)) | tg.Map(print)
     with pytest.raises(UnsupportedError, match=r"(?s)the spark runner does not run tg.Feedback: .*in step 'loop"):
         pipeline.run()
+
+
+def test_a_savepoint_folder_that_can_not_be_written_is_refused_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(session, "get_session", lambda _: pytest.fail("Spark was started"))
+    pipeline = tg.Pipeline(options=["--runner", "spark", "--spark_savepoint_dir", str(tmp_path / "file/savepoints")])
+    _ = pipeline | tg.Read(LiveNumbers(9)) | tg.Map(print)
+    with pytest.raises(OptionsError, match=r"--spark_savepoint_dir .*/file/savepoints can't be written: "):
+        pipeline.run()
+
+
+def test_nothing_is_left_of_the_look_at_a_savepoint_folder(tmp_path: Path) -> None:
+    refuse_unwritable(str(tmp_path / "savepoints"))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_trigger_interval_may_be_0_but_not_negative() -> None:
+    assert SparkOptions(spark_trigger_interval=Duration(0)).spark_trigger_interval == Duration(0)
+    with pytest.raises(OptionsError, match="--spark_trigger_interval can't be '-1': must not be negative"):
+        tg.Pipeline(options=["--runner", "spark", "--spark_trigger_interval", "-1"]).options.view_as(SparkOptions)
 
 
 def test_a_stream_without_what_its_workers_need_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,18 @@ def test_an_error_of_the_author_names_step_and_element(spark_session: Any, tmp_p
     assert list(tmp_path.rglob("out*")) == []
 
 
+def test_a_checkpoint_folder_that_can_not_be_made_is_refused_by_its_flag(spark_session: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    pipeline = tg.Pipeline(options=[*STREAM, "--spark_checkpoint_dir", str(tmp_path / "file/state")])
+    _ = pipeline | tg.Read(LiveNumbers(20)) | tg.Map(print)
+    with pytest.raises(
+        OptionsError, match=r"--spark_checkpoint_dir .*/file/state can't be read or written: "
+    ) as caught:
+        pipeline.run()
+    assert "is not a directory" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 CANCELLED_IN_A_BATCH = """
 import sys, time
 from pathlib import Path

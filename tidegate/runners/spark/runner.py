@@ -88,9 +88,12 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.driver.execution import package_paths
         from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
         from tidegate.runners.spark.streaming.driver.start import start
+        from tidegate.runners.spark.streaming.savepoint.storing import refuse_unwritable
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         spark_options: SparkOptions = options.view_as(self.options_model())
+        if spark_options.spark_savepoint_dir is not None:
+            refuse_unwritable(spark_options.spark_savepoint_dir)
         if self.tell is not None:
             self.tell("starting Spark…")
         spark = require_supported(get_session(spark_options))

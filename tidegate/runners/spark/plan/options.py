@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from tidegate.sdk.options.model import RunnerOptions
-from tidegate.sdk.options.option_types import DurationOption
+from tidegate.sdk.options.option_types import Wait
 from tidegate.sdk.time import Duration
 
 
@@ -37,8 +37,8 @@ class SparkOptions(RunnerOptions):
         description="folder or URL of the state of an unbounded pipeline, which continues from there when it is run "
         "again (none: a temporary one, on a local master)",
     )
-    spark_trigger_interval: DurationOption = Field(
-        Duration.of(1), description="how often an unbounded pipeline runs a batch"
+    spark_trigger_interval: Wait = Field(
+        Duration.of(1), description="how often an unbounded pipeline runs a batch (0: one right after another)"
     )
     spark_batch_elements: int = Field(
         1_000_000, ge=1, description="how many elements a task of an unbounded pipeline reads from a source in a batch"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from tidegate.runners.streaming.model.settings import (
     BLOCK_SIZE,
@@ -15,24 +15,8 @@ from tidegate.runners.streaming.model.settings import (
 )
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options.model import RunnerOptions
-from tidegate.sdk.options.option_types import DurationOption, SizeOption
+from tidegate.sdk.options.option_types import DurationOption, Period, SizeOption, Wait
 from tidegate.sdk.time import Duration
-
-
-def _not_negative(value: Duration) -> Duration:
-    if value < Duration(0):
-        raise ValueError("must not be negative")
-    return value
-
-
-def _positive(value: Duration) -> Duration:
-    if value <= Duration(0):
-        raise ValueError("must be more than 0")
-    return value
-
-
-Wait = Annotated[DurationOption, AfterValidator(_not_negative)]
-Period = Annotated[DurationOption, AfterValidator(_positive)]
 
 
 class StreamingOptions(RunnerOptions):

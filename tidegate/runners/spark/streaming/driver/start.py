@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +31,7 @@ from tidegate.runners.spark.streaming.driver.ticks import DueFile, SharedDueFile
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
 from tidegate.runners.spark.streaming.savepoint.opening import Savepoint
-from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.errors import OptionsError, TidegateError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.portable.secrets import secrets_of
@@ -57,8 +58,9 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
     lease = None
     try:
         path = temporary or _absolute(str(given))
-        folder = SharedFolder(path) if over_connect else HadoopFolder(spark, path)
-        lease = Lease(folder)
+        with _reaching(path):
+            folder = SharedFolder(path) if over_connect else HadoopFolder(spark, path)
+            lease = Lease(folder)
         wanted = options.spark_partitions or None
         checkpoint = Checkpoint(
             folder,
@@ -126,6 +128,20 @@ def start(spark: Any, plan: Plan, options: SparkOptions, paths: tuple[str, ...],
 
     run_for = None if options.run_for is None else options.run_for.seconds()
     return StreamResult(query, run_for, close)
+
+
+@contextlib.contextmanager
+def _reaching(path: str) -> Iterator[None]:
+    """Turn an error of Hadoop's file systems into an OptionsError: nothing can be kept in the folder at `path`."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        in_java = getattr(error, "java_exception", None)
+        if in_java is None:
+            raise
+        raise OptionsError(f"--spark_checkpoint_dir {path} can't be read or written: {in_java.toString()}") from error
 
 
 def from_savepoint(job: StreamJob, url: str, *, allow_dropped: bool) -> tuple[StreamJob, MetricCells]:

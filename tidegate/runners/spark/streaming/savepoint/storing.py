@@ -17,7 +17,7 @@ from tidegate.runners.checkpoint.task_ids import TaskId
 from tidegate.runners.plan import Plan
 from tidegate.runners.spark.streaming.job import SavedTask, SavepointTarget, StreamJob, TaskReport
 from tidegate.runners.spark.streaming.levels import Levels
-from tidegate.sdk.errors import RunError, TidegateError, access_failure
+from tidegate.sdk.errors import OptionsError, RunError, TidegateError, access_failure
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import SECOND
 
@@ -31,6 +31,17 @@ def storage_errors(url: str) -> Iterator[None]:
         raise
     except Exception as error:  # of a remote store, whatever its client raises
         raise RunError(f"the savepoint in {url} can't be written: {access_failure(error)}") from error
+
+
+def refuse_unwritable(directory: str) -> None:
+    """Raise OptionsError if no savepoint can be written to a folder or URL from here, before the stream begins."""
+    storage = open_storage(directory)
+    name = f".probe-{os.urandom(6).hex()}"
+    try:
+        storage.write(name, b"")
+        storage.delete(name)
+    except Exception as error:  # of a remote store, whatever its client raises
+        raise OptionsError(f"--spark_savepoint_dir {directory} can't be written: {access_failure(error)}") from error
 
 
 def new_target(directory: str) -> SavepointTarget:
