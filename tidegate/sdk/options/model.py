@@ -44,11 +44,10 @@ from tidegate.sdk.options.flags import (
     spelling,
     unexpected,
 )
-from tidegate.sdk.options.option_types import DurationOption, SizeOption
+from tidegate.sdk.options.option_types import Period, SizeOption
 from tidegate.sdk.options.registry import make_runner, runner_names
 from tidegate.sdk.options.script import note_read, on_misuse, print_to_reader
 from tidegate.sdk.secrets.registry import is_secret, suggest
-from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
 
 M = TypeVar("M", bound="PipelineOptions")
@@ -107,9 +106,7 @@ class PipelineOptions(BaseModel):
         default=DEFAULTS.mode,
         description="streaming treats bounded input as a stream: watermarks as the source gives them, early panes",
     )
-    run_for: DurationOption | None = Field(
-        default=DEFAULTS.run_for, description="stop an unbounded pipeline after this long"
-    )
+    run_for: Period | None = Field(default=DEFAULTS.run_for, description="stop an unbounded pipeline after this long")
     max_end_timers: int = Field(
         default=DEFAULTS.max_end_timers,
         ge=0,
@@ -128,10 +125,10 @@ class PipelineOptions(BaseModel):
     # The author's and the runner's model this class was joined from, by which a pickled instance finds it again.
     _joined: ClassVar[tuple[type[PipelineOptions], str, type[PipelineOptions]] | None] = None
 
-    @field_validator("memory_budget", "run_for")
+    @field_validator("memory_budget")
     @classmethod
-    def _more_than_nothing(cls, value: int | Duration | None) -> int | Duration | None:
-        if value is not None and value <= type(value)(0):
+    def _more_than_nothing(cls, value: int | None) -> int | None:
+        if value == 0:
             raise ValueError("must be more than 0")
         return value
 

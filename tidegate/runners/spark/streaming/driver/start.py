@@ -31,7 +31,7 @@ from tidegate.runners.spark.streaming.driver.ticks import DueFile, SharedDueFile
 from tidegate.runners.spark.streaming.job import StreamJob
 from tidegate.runners.spark.streaming.levels import assign_levels, discovers
 from tidegate.runners.spark.streaming.savepoint.opening import Savepoint
-from tidegate.sdk.errors import OptionsError, TidegateError
+from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.portable.secrets import secrets_of
@@ -135,8 +135,6 @@ def _reaching(path: str) -> Iterator[None]:
     """Turn an error of Hadoop's file systems into an OptionsError: nothing can be kept in the folder at `path`."""
     try:
         yield
-    except TidegateError:
-        raise
     except Exception as error:
         in_java = getattr(error, "java_exception", None)
         if in_java is None:
