@@ -6,7 +6,6 @@ After an intended change, `python -m tests.engine.test_generated_code` rewrites 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +242,7 @@ def generated() -> Iterator[tuple[str, str]]:
     for name, (make, shape, windows) in INLINED.items():
         sealed, links = links_of(make)
         bodies = Inlining(links, folds=windows is not None).bodies
-        inlined = replace(shape, inlined=frozenset(bodies))
+        inlined = shape._replace(inlined=frozenset(bodies))
         yield name, printed(generate_loop(links, inlined, fold_of(sealed, windows), bodies))
     _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))
     node = link.node

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import FrameType
 from typing import Any, Final
 
@@ -133,15 +134,23 @@ def collecting(cells: MetricCells) -> Iterator[MetricCells]:
         _cells.set(before)
 
 
-@contextmanager
-def in_step(label: str) -> Iterator[None]:
-    """A context that attributes metrics to this step, for code outside generated functions, such as combiners."""
-    before = _step.get()
-    _step.set(label)
-    try:
-        yield
-    finally:
-        _step.set(before)
+class in_step:
+    """A context that attributes metrics to this step, for code outside generated functions, such as combiners.
+
+    It is a class because it is entered several times for each block, and a generator would cost three times as much.
+    """
+
+    __slots__ = ("_before", "_label")
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def __enter__(self) -> None:
+        self._before = _step.get()
+        _step.set(self._label)
+
+    def __exit__(self, *raised: object) -> None:
+        _step.set(self._before)
 
 
 def current_step(frame: FrameType | None) -> str:
@@ -255,6 +264,13 @@ class MetricResult:
 
 ENGINE: Final = "tidegate"
 """The namespace of the engine's own metrics: `elements_out`, `dropped_late`, `dropped_closed`, …"""
+
+
+@lru_cache(4096)
+def engine_key(step: str, name: str) -> MetricKey:
+    """The key of one of the engine's own metrics, which may be counted with every block."""
+    return MetricKey(step, ENGINE, name)
+
 
 FILES_WRITTEN: Final = "files_written"
 """The engine's counter of files that a step has made visible."""

@@ -139,7 +139,7 @@ class Execution:
     def _emit_results(self, *, settle: bool = False) -> None:
         """Emit the results of calls that have returned. Wait for others while there is no room for further calls;
         to `settle`, wait for all."""
-        while not self._has_enough():
+        while self._graph.calls_out and not self._has_enough():
             if self._graph.has_results:
                 self._drive(self._graph.emitting_results())
             elif self._graph.blocked or (settle and self._graph.pending):
@@ -161,7 +161,8 @@ class Execution:
                 return
             event = source.poll(self._next_read_size())
             # A step downstream may have unbounded input as well: its processing-time timers run already.
-            self._drive(self._graph.ticking(self.clock.now(), bounded=False))
+            if self._graph.clocked or self._loops is not None:
+                self._drive(self._graph.ticking(self.clock.now(), bounded=False))
             if event.block is not None:
                 self._push_block(step, event.collection, event.block)
             self._emit_results()

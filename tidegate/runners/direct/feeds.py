@@ -82,10 +82,12 @@ class _SourceFeed:
         block = self._reader.poll(size)
         if self._reader.take_request() and self._splits is not None:
             self._splits.wanted = True
+        if block is not None:
+            return Event(self._collection, block, self._reader.status)
         next_look = None if self._splits is None else self._splits.next_look
         polls = [at for at in (self._reader.next_poll, next_look) if at is not None]
-        if block is not None or not polls:
-            return Event(self._collection, block, self._reader.status)
+        if not polls:
+            return Event(self._collection, None, self._reader.status)
         next_poll = min(polls)
         wait = max(0, next_poll - self._clock.monotonic()) / SECOND
         return Event(self._collection, None, self._reader.status, wait)

@@ -16,7 +16,7 @@ from tidegate.runners.engine.life_cycle import LifeCycle
 from tidegate.runners.engine.loop_tables import LoopTables
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
+from tidegate.sdk.metrics import MetricCells, engine_key
 from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
@@ -85,7 +85,7 @@ class Context:
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add `n` to one of the engine's counters."""
         if n:
-            self.metrics.count(MetricKey(step, ENGINE, name), n)
+            self.metrics.count(engine_key(step, name), n)
 
 
 class DeferredCopies(Protocol):

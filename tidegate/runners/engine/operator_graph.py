@@ -220,6 +220,11 @@ class Graph:
         for _ in self.ticking(now, bounded=bounded):
             pass
 
+    @property
+    def clocked(self) -> bool:
+        """Whether any step handles processing time."""
+        return bool(self._clocked)
+
     def ticking(self, now: int, *, bounded: bool = True) -> Iterator[None]:
         """Like `tick`, but yields after each block that leaves the graph."""
         advanced = False

@@ -24,6 +24,8 @@ class ExchangeCheck:
         self._blocks += 1
         n = self.checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)
+        if not n:
+            return
         try:
             for value in block.values[:n]:
                 contracts.check_travels(value)

@@ -6,7 +6,7 @@ A chain of element-wise steps has one, and so has a stateful step. Each chooses 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -161,7 +161,7 @@ class FusedLoop:
         ready = made.ready()
         self._elements_inlined[ready] += n
         if not checked:
-            self.exits.stamps |= {k for k in ready if k < len(self.links) and made.bodies[k].stamped is not None}
+            self.exits.stamps |= {k for k in made.stamping & ready if k < len(self.links)}
         return ready
 
     def variant(self, of: Hashable, make: Callable[[], Form]) -> Callable[..., Iterator[Any]]:
@@ -263,11 +263,12 @@ class FusedLoop:
         panes = take_panes(block.panes, out_i) if out_i else block.panes
         return self.main, Block(out, timestamps, windows, panes)
 
-    def _pack_split(self, block: Block, *columns: Any) -> Iterator[Emitted]:
+    def _pack_split(self, block: Block, *columns: Any) -> Iterable[Emitted]:
         """The loop's output so far, as blocks of bounded size: one element may have had many results."""
-        collection, packed = self._pack(block, *columns)
-        for part in packed.split(self.context.block_size):
-            yield collection, part
+        collection, packed = emitted = self._pack(block, *columns)
+        if len(packed) <= self.context.block_size:
+            return (emitted,)
+        return ((collection, part) for part in packed.split(self.context.block_size))
 
 
 def _set_up(link: Link, dofn: DoFn) -> None:

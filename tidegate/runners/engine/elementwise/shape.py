@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.loops.form import Assign, Statements
 from tidegate.sdk.portable.model import ParDo
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """The properties of blocks, and of the run so far, that a variant of the loop is generated for.
 
     `timed`: timestamps differ within the block. `times_by_index`: they do, but the loop looks them up by index (see
@@ -20,6 +19,8 @@ class Shape:
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
     that have emitted TimestampedValues so far. `inlined`: the links whose functions are not called: the loop contains
     their text. The number after the last link is that of the grouping at the end, whose function adds an element.
+
+    It is a tuple because the loop for each block is looked up by it.
     """
 
     timed: bool = False

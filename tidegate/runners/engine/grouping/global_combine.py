@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.checks.combiners import trials_of
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
@@ -22,6 +22,8 @@ from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
+
+_NONE: Final = object()
 
 
 class GlobalCombine(Operator):
@@ -108,8 +110,8 @@ class GlobalCombine(Operator):
             rethrow(self._attributed(error, "create_accumulator"))
 
     def _add(self, window: Any, values: Any) -> None:
-        known = window in self._accumulators
-        self._accumulators[window] = self._fold_into(self._accumulators[window] if known else self._create(), values)
+        accumulator = self._accumulators.get(window, _NONE)
+        self._accumulators[window] = self._fold_into(self._create() if accumulator is _NONE else accumulator, values)
 
     def _fold_into(self, accumulator: Any, values: Any) -> Any:
         """The accumulator after these values were added."""

@@ -141,6 +141,11 @@ class InlinedBody:
         here, builtin = _namespaces(self.fn)
         return tuple(here[name] if name in here else builtin[name] for name in self.globals)
 
+    @property
+    def reads_names(self) -> bool:
+        """Whether it reads any name that is not its own, so that it may not be `ready`."""
+        return bool(self.globals or self.builtins or self.cells or self.tagging or self.stamped or self.inner_call)
+
     def ready(self) -> bool:
         """Whether all names that it reads are set."""
         here, builtin = _namespaces(self.fn)
@@ -200,8 +205,8 @@ class Step(Protocol):
 class Inlining:
     """The functions of some links that loops contain as text. `reasons` says why the other functions are called.
 
-    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain. `folds`: the
-    results of the last link are added to tables.
+    `stamping` has those of `bodies` whose results are TimestampedValues. `cells` are the numbers and kinds of the state
+    cells, by name, whose operations loops may contain. `folds`: the results of the last link are added to tables.
     """
 
     def __init__(
@@ -231,11 +236,16 @@ class Inlining:
                     free -= body.around_yield
                     copies *= max(1, len(body.yielded))
                     self.bodies[k] = body
+        self.stamping = frozenset(k for k, body in self.bodies.items() if body.stamped is not None)
+        self._all = frozenset(self.bodies)
+        self._with_names = tuple(body for body in self.bodies.values() if body.reads_names)
 
     def ready(self) -> frozenset[int]:
         """The links whose functions can be inlined for the next block."""
         if not self.bodies or observed():
             return frozenset()
+        if all(body.ready() for body in self._with_names):
+            return self._all
         return frozenset(k for k, body in self.bodies.items() if body.ready())
 
 
