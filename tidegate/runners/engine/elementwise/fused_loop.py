@@ -161,7 +161,7 @@ class FusedLoop:
         ready = made.ready()
         self._elements_inlined[ready] += n
         if not checked:
-            self.exits.stamps |= {k for k in made.stamping & ready if k < len(self.links)}
+            self.exits.stamps |= {k for k in ready if k < len(self.links) and made.bodies[k].stamped is not None}
         return ready
 
     def variant(self, of: Hashable, make: Callable[[], Form]) -> Callable[..., Iterator[Any]]:

@@ -205,8 +205,8 @@ class Step(Protocol):
 class Inlining:
     """The functions of some links that loops contain as text. `reasons` says why the other functions are called.
 
-    `stamping` has those of `bodies` whose results are TimestampedValues. `cells` are the numbers and kinds of the state
-    cells, by name, whose operations loops may contain. `folds`: the results of the last link are added to tables.
+    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain. `folds`: the
+    results of the last link are added to tables.
     """
 
     def __init__(
@@ -236,7 +236,6 @@ class Inlining:
                     free -= body.around_yield
                     copies *= max(1, len(body.yielded))
                     self.bodies[k] = body
-        self.stamping = frozenset(k for k, body in self.bodies.items() if body.stamped is not None)
         self._all = frozenset(self.bodies)
         self._with_names = tuple(body for body in self.bodies.values() if body.reads_names)
 

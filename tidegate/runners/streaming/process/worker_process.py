@@ -217,7 +217,9 @@ class _WorkerLoop:
         for link in (services.control, *services.peers.values()):
             services.loop.register(link, partial(self._receive, link))
         while not tasks.closed and not services.control.closed:
-            busy = tasks.work()
+            until = services.clock.monotonic() + _BETWEEN_POLLS
+            while (busy := tasks.work()) and not tasks.closed and services.clock.monotonic() < until:
+                pass
             services.loop.poll(0 if busy else self._timeout())
 
     def _timeout(self) -> float | None:
@@ -274,6 +276,9 @@ def _remove_incomplete(parts: Path, attempt: int) -> None:
 
 _PART_NAME: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.(?:data|state)")
 
+
+_BETWEEN_POLLS: Final = 1_000
+"""For how long (µs) tasks work at least before the process looks at its sockets again, if they have anything to do."""
 
 _PATIENCE: Final = 30.0
 """Seconds that a commit in progress has to complete when the worker ends."""
