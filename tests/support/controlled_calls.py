@@ -15,7 +15,7 @@ import tidegate as tg
 from tidegate.runners.engine.asynchronous.operator import AsyncOperator
 from tidegate.runners.engine.asynchronous.outcomes import Completed, Item, Outcome
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.operator_graph import Graph, resume
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.planner import Traits, plan
@@ -180,7 +180,7 @@ class Driven:
         states = pickle.loads(pickle.dumps(self.graph.snapshot(), 5))
         other = Driven(self.apply, self.block_size)
         other.graph.restore(states)
-        other.graph.resume(self.graph.step_statuses())
+        resume(other.graph, self.graph.step_statuses())
         for id, seen in self.seen.items():
             other.seen[id].extend(seen)
         other.context.metrics.merge(self.context.metrics)

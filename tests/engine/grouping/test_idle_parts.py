@@ -10,7 +10,7 @@ import pytest
 import tidegate as tg
 from tests.support.operator_driver import context
 from tidegate.runners.checkpoint.restoring import merged_statuses
-from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.operator_graph import Graph, resume
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
@@ -49,7 +49,7 @@ class Parts:
         """A new instance, restored from a snapshot of this one and the statuses of some tasks."""
         other = Parts()
         other.graph.restore(pickle.loads(pickle.dumps(self.graph.snapshot())))
-        other.graph.resume(merged_statuses(statuses))
+        resume(other.graph, merged_statuses(statuses))
         other.update()
         return other
 

@@ -19,7 +19,7 @@ from tidegate.runners.engine.iteration.decision import decide
 from tidegate.runners.engine.iteration.operator import LoopOperator
 from tidegate.runners.engine.iteration.snapshot import LoopSnapshot
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.operator_graph import Graph, resume
 from tidegate.runners.engine.rescale import overlaid, rescaled
 from tidegate.runners.engine.side_inputs.operator import WaitingElements
 from tidegate.runners.engine.time.watermarks import CollectionStatus
@@ -136,7 +136,7 @@ def test_a_graph_that_paused_between_rounds_goes_on_where_it_is_restored(tmp_pat
     after = graph(lambda: False)
     after.open()
     after.restore(state)
-    after.resume(statuses)
+    resume(after, statuses)
     for collection in ("start", "more"):
         after.update(collection, CollectionStatus(ended=True))
     assert not after.paused

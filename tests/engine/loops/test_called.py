@@ -21,7 +21,8 @@ import tidegate as tg
 from tests.engine.loops.inlined_steps import author
 from tests.support.operator_driver import context, read
 from tidegate.runners.engine.factory import build
-from tidegate.runners.engine.loops.inlining import INLINED, InlinedBody, Inlining
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
+from tidegate.runners.engine.loops.inlining import INLINED, Inlining
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.block import Block

@@ -315,20 +315,6 @@ class Graph:
         """The input watermark of every step, and whether the step has ever been idle and has ended, by `state_name`."""
         return {node.name: CollectionStatus(node.watermark, node.was_idle, node.ended) for node in self._nodes.values()}
 
-    def resume(self, statuses: Mapping[str, CollectionStatus]) -> None:
-        """Restore what `step_statuses` returned: elements that were late before the snapshot stay late.
-
-        Call it after `restore`.
-        """
-        for node in self._nodes.values():
-            status = statuses.get(node.name, CollectionStatus())
-            node.watermark = node.min_watermark.watermark = status.watermark
-            node.ended = status.ended
-            # A step that has no status in this task begins with the lowest watermark, too.
-            node.note_idle(idle=status.idle or node.name not in statuses)
-            self._mark_dirty(node)
-            self._update_outputs(node, idle=False)
-
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
         for collection, block in emitted:
             if len(block):
@@ -430,6 +416,21 @@ def _operators(
     return operators
 
 
+def resume(graph: Graph, statuses: Mapping[str, CollectionStatus]) -> None:
+    """Restore what `Graph.step_statuses` returned: elements that were late before the snapshot stay late.
+
+    Call it after `Graph.restore`.
+    """
+    for node in graph._ordered:
+        status = statuses.get(node.name, CollectionStatus())
+        node.watermark = node.min_watermark.watermark = status.watermark
+        node.ended = status.ended
+        # A step that has no status in this task begins with the lowest watermark, too.
+        node.note_idle(idle=status.idle or node.name not in statuses)
+        graph._mark_dirty(node)
+        graph._update_outputs(node, idle=False)
+
+
 def progress_of(graph: Graph) -> GraphProgress:
     """How far a graph has come, between two events. With a snapshot, it is all that `continue_from` needs."""
     return GraphProgress(dict(graph._statuses), {node.name: node.progress() for node in graph._ordered})
@@ -438,7 +439,7 @@ def progress_of(graph: Graph) -> GraphProgress:
 def continue_from(graph: Graph, progress: GraphProgress) -> None:
     """Go on exactly where `progress` was taken from a graph of the same steps. Call it after `Graph.restore`.
 
-    `Graph.resume` is for a graph whose inputs start anew, such as that of a restarted worker: it keeps what is late
+    `resume` is for a graph whose inputs start anew, such as that of a restarted worker: it keeps what is late
     late. Here the inputs go on as well, so nothing is sent or handled twice, and idle inputs stay idle.
     """
     graph._statuses.update(progress.statuses)

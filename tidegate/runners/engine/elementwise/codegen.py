@@ -20,8 +20,8 @@ from tidegate.runners.engine.elementwise.loop_builder import AT, EMPTY, NEXT, Lo
 from tidegate.runners.engine.elementwise.shape import Fold, Shape, lookup
 from tidegate.runners.engine.elementwise.wrapped_results import needs_guard
 from tidegate.runners.engine.loops.form import Assign, Building, Do, Emit, Form, Loop, Run, Statements, Test, built
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.runners.engine.loops.inlined_statements import adding
-from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.windowing.assigners import element_dependent
 
 

@@ -15,7 +15,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.loop_builder import LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.loops.form import Assign, At, Bodies, Collect, Emit, Form, Test, body_names
-from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 
 _NEVER_NONE: Final = (ast.Tuple, ast.List, ast.ListComp)
 """Expressions with several results: neither None nor anything that a step refuses to iterate over."""

@@ -34,8 +34,8 @@ from tidegate.runners.engine.loops.form import (
     Try,
     built,
 )
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
-from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.runners.engine.loops.statements import YIELDED, only_yields_pairs
 from tidegate.sdk.portable.model import ParDo
 

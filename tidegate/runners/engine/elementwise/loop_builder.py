@@ -20,7 +20,7 @@ from tidegate.runners.engine.loops.form import (
     Test,
     read_globals,
 )
-from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
 
 AT: Final = "len(values) - rest.__length_hint__() - 1"

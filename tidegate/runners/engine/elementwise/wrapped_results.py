@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.loop_builder import AT, FLUSH, FLUSHED, LoopBuilder
 from tidegate.runners.engine.loops.form import Assign, At, Do, Emit, Statement, Statements, Test
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.runners.engine.loops.inlined_statements import forgetting
-from tidegate.runners.engine.loops.inlining import InlinedBody
 from tidegate.sdk.portable.model import ParDo
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.data.timestamps import element_micros
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from tidegate.runners.engine.loops.cell_operations import operation_names
-from tidegate.runners.engine.loops.inlining import CALLED, InlinedBody
+from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody
 from tidegate.runners.engine.loops.inner_functions import ITER
 
 At: TypeAlias = tuple[int, str]

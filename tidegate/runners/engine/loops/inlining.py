@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import CO_VARARGS, CO_VARKEYWORDS
-from types import CellType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.loops.cell_operations import CellKind, CellOperations, operation_names
-from tidegate.runners.engine.loops.changing_globals import changes_of_globals, is_set
+from tidegate.runners.engine.loops.changing_globals import changes_of_globals
 from tidegate.runners.engine.loops.definite_assignment import may_be_unset
+from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody, InnerCall, Stamped, namespaces, value_of
 from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
 from tidegate.runners.engine.loops.plain_syntax import (
     METHODS_THAT_SEE_CALLERS,
@@ -26,13 +27,11 @@ from tidegate.runners.engine.loops.plain_syntax import (
     check,
     check_attributes,
     check_values,
+    mangled,
     targets_inside,
 )
-from tidegate.runners.engine.loops.private_names import mangled
 from tidegate.runners.engine.loops.statements import (
-    Comprehension,
     assigned,
-    nested_blocks,
     only_unpacked,
     parts,
     with_loop,
@@ -46,137 +45,6 @@ from tidegate.sdk.user_code.body import Body, Function, class_around, proven_nod
 
 INLINED: Final = "elements_inlined"
 """A counter of each step: the elements of blocks for which its function was not called, but inlined."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Stamped:
-    """A call of TimestampedValue, and the expressions of its arguments."""
-
-    call: ast.Call
-    value: ast.expr
-    timestamp: ast.expr
-
-    @property
-    def plain(self) -> bool:
-        """Whether the value can't be one that needs unwrapping."""
-        return isinstance(self.value, _NEW_VALUES)
-
-
-_NEW_VALUES: Final = (
-    ast.Tuple, ast.List, ast.Set, ast.Dict, ast.ListComp, ast.SetComp, ast.DictComp, ast.JoinedStr, ast.Constant,
-)  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InlinedBody:
-    """What a function does `first`, the expression of its result, and the meaning of the names in both.
-
-    `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place. If
-    they yield at several, it is None, and `yielded` has what they yield. `comprehension` is that of which they yield
-    the items.
-    `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
-    `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call, and
-    `dropped` those of them that could keep values alive after it.
-    `globals` are the globals and builtins that it reads, `builtins` those which have to be the builtins, `cells` the
-    captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
-    the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
-    of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
-    """
-
-    fn: FunctionType
-    first: tuple[ast.stmt, ...]
-    expression: ast.expr | None
-    yields: bool
-    arguments: Mapping[str, Param]
-    items: tuple[str, ...]
-    defaults: Mapping[str, Any]
-    local: tuple[str, ...]
-    dropped: tuple[str, ...]
-    globals: tuple[str, ...]
-    builtins: Mapping[str, Any]
-    cells: Mapping[str, CellType]
-    inner: Mapping[str, FunctionType]
-    yielded: tuple[ast.expr, ...] = ()
-    comprehension: Comprehension | None = None
-    stamped: Stamped | None = None
-    tagging: tuple[ast.expr, ...] = ()
-    tables: frozenset[int] = frozenset()
-    inner_call: InnerCall | None = None
-
-    @property
-    def plain(self) -> bool:
-        """Whether no result can be a value that needs unwrapping."""
-        if self.expression is not None:
-            return isinstance(self.expression, _NEW_VALUES)
-        if self.yielded:
-            return all(isinstance(each, _NEW_VALUES) for each in self.yielded)
-        returned = [each for part in self.first for each in ast.walk(part) if isinstance(each, ast.Return)]
-        return all(each.value is None or isinstance(each.value, _NEW_VALUES) for each in returned) and not self.tagging
-
-    @property
-    def only_item(self) -> ast.expr | None:
-        """The item of a display with one item, if the result is one."""
-        match self.expression:
-            case ast.Tuple(elts=[item]) | ast.List(elts=[item]) if not isinstance(item, ast.Starred):
-                return item
-        return None
-
-    @property
-    def one_expression(self) -> bool:
-        """Whether the body is an expression that assigns nothing, of parameters that the engine passes as they are."""
-        return not (self.first or self.local)
-
-    @property
-    def nested(self) -> int:
-        """How many blocks its statements nest."""
-        return nested_blocks(self.first)
-
-    @property
-    def around_yield(self) -> int:
-        """How many more blocks it nests around what follows than a loop over its results, which it yields, does."""
-        return nested_blocks(self.first, around_yield=True) if self.yields else 0
-
-    def values(self) -> tuple[Any, ...]:
-        """The values of `globals` now. KeyError if one of them is not set."""
-        here, builtin = _namespaces(self.fn)
-        return tuple(here[name] if name in here else builtin[name] for name in self.globals)
-
-    @property
-    def reads_names(self) -> bool:
-        """Whether it reads any name that is not its own, so that it may not be `ready`."""
-        return bool(self.globals or self.builtins or self.cells or self.tagging or self.stamped or self.inner_call)
-
-    def ready(self) -> bool:
-        """Whether all names that it reads are set."""
-        here, builtin = _namespaces(self.fn)
-        if not all(name in here or name in builtin for name in self.globals):
-            return False
-        if not all(here.get(name, builtin.get(name)) is value for name, value in self.builtins.items()):
-            return False
-        if self.stamped is not None and _value_of(self.stamped.call.func, self.fn) is not TimestampedValue:
-            return False
-        if not all(_value_of(function, self.fn) is TaggedOutput for function in self.tagging):
-            return False
-        if self.inner_call is not None and not self.inner_call.body.ready():
-            return False
-        return all(map(is_set, self.cells.values()))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class InnerCall:
-    """The call of a function by another one, and the variable of that one which is its only argument."""
-
-    body: InlinedBody
-    argument: str
-
-
-CALLED: Final = "<called>"
-"""The name that stands for the expression of a called function in a body."""
-
-
-def _namespaces(fn: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The globals of a function, and the builtins."""
-    return fn.__globals__, fn.__builtins__
 
 
 class Step(Protocol):
@@ -313,7 +181,7 @@ def _inlined(
     if body.yields and link.catches:
         raise Called("exceptions of what it yields are caught")
     global_names = set(fn.__code__.co_names) - own - set(fn.__code__.co_freevars)
-    tagged = TaggedResults(lambda function: _value_of(function, fn, global_names) is TaggedOutput)
+    tagged = TaggedResults(lambda function: value_of(function, fn, global_names) is TaggedOutput)
     if link.form in ("map", "map_tuple") and link.guarded and not link.catches:
         body = tagged.replaced(body)
     reads: dict[str, None] = {}
@@ -419,22 +287,7 @@ def _stamped(body: InlinedBody) -> Stamped | None:
         case _:
             return None
     made = Stamped(call, value, timestamp)
-    return made if _value_of(call.func, body.fn, body.globals) is TimestampedValue else None
-
-
-def _value_of(node: ast.expr, fn: FunctionType, names: Collection[str] | None = None) -> Any:
-    """What an expression refers to that is a global, or an attribute of one that is a module; None for any other.
-
-    If `names` are given, the global has to be one of them.
-    """
-    here = fn.__globals__
-    match node:
-        case ast.Name(id=name) if names is None or name in names:
-            return here.get(name)
-        case ast.Attribute(value=ast.Name(id=name), attr=attribute) if names is None or name in names:
-            owner = here.get(name)
-            return vars(owner).get(attribute) if isinstance(owner, ModuleType) else None
-    return None
+    return made if value_of(call.func, body.fn, body.globals) is TimestampedValue else None
 
 
 def _arguments(
@@ -498,7 +351,7 @@ def _check_names(body: InlinedBody, nodes: Sequence[ast.AST], consts: Sequence[A
     check_values({**body.defaults, **given, **values, **captured}, body.fn)
     for node in nodes:
         check_attributes(node, values)
-    here, builtin = _namespaces(body.fn)
+    here, builtin = namespaces(body.fn)
     for function in body.inner.values():
         names = function.__code__.co_names
         check_values({name: here.get(name, builtin.get(name)) for name in names}, body.fn)

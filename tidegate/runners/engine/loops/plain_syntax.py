@@ -8,7 +8,11 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+from tidegate.sdk.user_code.body import Function
+
+F = TypeVar("F", bound=Function)
 
 
 class Called(Exception):
@@ -103,6 +107,33 @@ def _targets(node: Any) -> Iterator[str]:
                     pass
                 case _:
                     raise Called("it has a comprehension that assigns to something else than variables")
+
+
+# -- private names
+
+
+def mangled(node: F, owner: str) -> F:
+    """A function of the class `owner` with the names by which Python knows its private names. The node is changed.
+
+    `self.__rate` of a class `Price` is `self._Price__rate`. Raises Called for private names of keywords,
+    which not all versions of Python write in the same way.
+    """
+    prefix = owner.lstrip("_")
+    if prefix:
+        for part in ast.walk(node):
+            match part:
+                case ast.Name(id=name) if _is_private(name):
+                    part.id = f"_{prefix}{name}"
+                case ast.Attribute(attr=name) if _is_private(name):
+                    part.attr = f"_{prefix}{name}"
+                case ast.keyword(arg=str(name)) if _is_private(name):
+                    raise Called("it has a keyword with a private name")
+    return node
+
+
+def _is_private(name: str) -> bool:
+    """Whether Python would write a name in another way in a class."""
+    return name.startswith("__") and not name.endswith("__")
 
 
 # -- what looks at frames

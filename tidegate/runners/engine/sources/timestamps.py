@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.form import Bodies, Collect, Do, Form, body_names, read_globals
-from tidegate.runners.engine.loops.inlining import CalledStep, InlinedBody, Inlining
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
+from tidegate.runners.engine.loops.inlining import CalledStep, Inlining
 from tidegate.runners.engine.loops.loop_tree import compile_loop, prepared
 from tidegate.sdk.user_code.user_fn import UserFn
 

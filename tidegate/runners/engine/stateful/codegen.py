@@ -15,7 +15,7 @@ from tidegate.runners.engine.elementwise.link_statements import emitting, no_typ
 from tidegate.runners.engine.elementwise.loop_builder import BREAK, EMPTY, FLUSH, NEXT, LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.loops.form import Assign, Block, Building, Do, Emit, Form, Loop, Run, Test, built
-from tidegate.runners.engine.loops.inlining import InlinedBody
+from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import Callback
 

@@ -17,7 +17,7 @@ from tidegate.runners.checkpoint.restoring import TaskRestore
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.operator_graph import Graph, resume
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.feedback.task_loops import TaskLoops
@@ -127,7 +127,7 @@ class Task:
         assert services.storage is not None
         services.clock.reach(state.clock)
         self._backend.restore(restore.parts, services.storage.read, restore.keeps)
-        self.graph.resume(state.standings)
+        resume(self.graph, state.standings)
         self._env.context.metrics.merge(state.metrics)
         self.inputs.restore(state.incoming)
         self.outputs.restore(state.outgoing)

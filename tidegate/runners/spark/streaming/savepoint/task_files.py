@@ -16,7 +16,7 @@ from tidegate.runners.checkpoint.storage.base import Storage
 from tidegate.runners.checkpoint.storage.factory import open_storage
 from tidegate.runners.checkpoint.task_state import TaskState, dumps
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.operator_graph import Graph, state_name
+from tidegate.runners.engine.operator_graph import Graph, resume, state_name
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.spark.streaming.job import StreamJob
@@ -130,5 +130,5 @@ def read_state(job: StreamJob, level: int, index: int, steps: Iterable[Step], gr
         clock = max(clock, restore.state.clock)
     if standings:
         graph.restore(states)
-        graph.resume(standings)
+        resume(graph, standings)
     return clock
