@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tidegate as tg
 from tidegate.runners.spark import SparkRunner
+from tidegate.runners.spark.plan import failures
 from tidegate.runners.spark.plan.failures import error_in, translated_errors, worker_failure
 from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.sdk.errors import KeyEncodingError, OptionsError, RunError, UnsupportedError, UserCodeError
@@ -157,18 +160,39 @@ def test_results_that_are_too_large_for_the_driver_are_explained() -> None:
     assert second.startswith("Spark says: Job aborted due to stage failure: Total size of serialized results")
 
 
-def test_a_jvm_that_has_died_is_reported_with_a_remedy() -> None:
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("exit 1", r"its Java process has ended; it may have run out of memory \(.*spark\.driver\.memory=4g"),
+        ("exit 143", "its Java process was ended by SIGTERM; send that to this process alone, which then ends the run"),
+        ("kill -9 $$", r"its Java process was killed by SIGKILL, .* out of memory; .* spark\.driver\.memory=1g"),
+        ("sleep 600", r"its Java process has ended; it may have run out of memory"),
+        (None, r"its Java process has ended; it may have run out of memory"),
+    ],
+)
+def test_a_jvm_that_has_died_is_reported_with_a_remedy(
+    command: str | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark import SparkContext
+
     class Py4JJavaError(Exception):
         def __str__(self) -> str:
             raise ConnectionRefusedError
+
+    process = None if command is None else subprocess.Popen(["bash", "-c", command])
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
+    monkeypatch.setattr(failures, "_PATIENCE", 0.2 if command == "sleep 600" else 60.0)
 
     for error in (
         Py4JJavaError(),
         ConnectionRefusedError(111, "refused"),
         RuntimeError("Answer from Java side is empty"),
     ):
-        with pytest.raises(RunError, match=r"its Java process has ended.*spark\.driver\.memory"), translated_errors():
+        with pytest.raises(RunError, match=message), translated_errors():
             raise error
+    if process is not None:
+        process.kill()
+        process.wait()
 
 
 def test_a_setting_without_a_value_is_refused() -> None:

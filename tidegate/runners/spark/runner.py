@@ -86,6 +86,7 @@ class SparkRunner(Runner):
 
     def _run_stream(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.driver.execution import package_paths
+        from tidegate.runners.spark.driver.progress import no_logged_exceptions
         from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
         from tidegate.runners.spark.streaming.driver.start import start
         from tidegate.runners.spark.streaming.savepoint.storing import refuse_unwritable
@@ -99,8 +100,9 @@ class SparkRunner(Runner):
         spark = require_supported(get_session(spark_options))
         if self.tell is not None:
             self.tell("")
-        local = workers_are_local(spark)
-        result = start(spark, planned, spark_options, package_paths(spark_options, local=local), local=local)
+        with no_logged_exceptions():
+            local = workers_are_local(spark)
+            result = start(spark, planned, spark_options, package_paths(spark_options, local=local), local=local)
         announce_endless_run(pipeline, options, previewing=self.enough is not None)
         return result
 

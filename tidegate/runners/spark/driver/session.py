@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.spark.catalyst.session import REQUIRED
 from tidegate.runners.spark.driver.progress import no_logged_exceptions
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
-from tidegate.runners.spark.plan.failures import without_trace
+from tidegate.runners.spark.plan.failures import interrupted, without_trace
 from tidegate.runners.spark.worker import daemon, site
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
@@ -269,10 +269,17 @@ def _classic_session(options: SparkOptions) -> Any:
     modules = _driver_modules()
     if master.startswith("spark://"):
         check_reachable("--spark_master", master)
-    with _starting(f"--spark_master {master}"), _without_noise(), _variables(PYSPARK_PYTHON=python, PYTHONPATH=modules):
+    with (
+        _starting(f"--spark_master {master}"),
+        _without_noise(),
+        no_logged_exceptions(),
+        _variables(PYSPARK_PYTHON=python, PYTHONPATH=modules),
+    ):
         created = builder.getOrCreate()
         created.conf.get("spark.master")  # validates all settings
-        return created
+    server = created.sparkContext._accumulatorServer
+    server.handle_error = lambda *_: None  # which prints a traceback if the JVM dies; so does each call, in our words
+    return created
 
 
 @contextmanager
@@ -285,6 +292,8 @@ def _starting(flag: str) -> Iterator[None]:
     except Exception as error:
         from pyspark import SparkContext
 
+        if interrupted(error):
+            raise KeyboardInterrupt from error
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
         message = str(error)

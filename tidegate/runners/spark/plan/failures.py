@@ -11,7 +11,7 @@ import base64
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.sdk.errors import RunError, TidegateError
@@ -74,7 +74,7 @@ def translated_errors(summary: str = "Spark could not finish the run") -> Iterat
     except (TidegateError, JobCancelled):
         raise
     except Exception as error:
-        if _interrupted(error):  # Ctrl-C cut off an answer from Java, which makes py4j raise its own error
+        if interrupted(error):  # Ctrl-C cut off an answer from Java, which makes py4j raise its own error
             raise KeyboardInterrupt from error
         text = message_of(error)
         found = error_in(text)
@@ -94,7 +94,7 @@ def _explanation(text: str) -> str:
     return ""
 
 
-def _interrupted(error: BaseException) -> bool:
+def interrupted(error: BaseException) -> bool:
     """True if the error was raised while a KeyboardInterrupt was being handled."""
     before = error.__context__
     while before is not None and not isinstance(before, KeyboardInterrupt):
@@ -109,8 +109,38 @@ def message_of(error: Exception) -> str:
     except Exception:
         text = ""
     if isinstance(error, ConnectionError) or not text or "Answer from Java side is empty" in text:
-        return "its Java process has ended; it may have run out of memory (--spark_conf spark.driver.memory=4g)"
+        return f"its Java process {_ending_of_java()}"
     return text
+
+
+def _ending_of_java() -> str:
+    """How the JVM of this process has ended, and what to do about it."""
+    try:
+        code = _exit_code_of_java()
+    except Exception:  # this process has not started one, or it is ending
+        code = None
+    match code:
+        case 143:  # of a JVM that has handled SIGTERM
+            return "was ended by SIGTERM; send that to this process alone, which then ends the run itself"
+        case -9 | 137:
+            return (
+                "was killed by SIGKILL, perhaps by a system that is out of memory; to let Spark have less: "
+                "--spark_conf spark.driver.memory=1g"
+            )
+        case _:
+            return "has ended; it may have run out of memory (--spark_conf spark.driver.memory=4g)"
+
+
+def _exit_code_of_java() -> int | None:
+    from pyspark import SparkContext
+
+    process: Any = SparkContext._gateway.proc  # type: ignore[union-attr]
+    code: int = process.wait(_PATIENCE)
+    return code
+
+
+_PATIENCE: Final = 5.0
+"""Seconds in which a JVM that no longer answers has ended."""
 
 
 def without_trace(text: str) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 from tidegate.runners.completion import Latch
+from tidegate.runners.spark.driver.progress import no_logged_exceptions
 from tidegate.runners.spark.plan.failures import JobCancelled
 from tidegate.runners.spark.streaming.driver.query import StreamQuery
 from tidegate.sdk.errors import RunError
@@ -28,10 +29,11 @@ class StreamResult(PipelineResult):
 
     def _work(self, run_for: float | None, close: Callable[[], None]) -> None:
         try:
-            try:
-                self._query.run(run_for)
-            finally:
-                close()
+            with no_logged_exceptions():
+                try:
+                    self._query.run(run_for)
+                finally:
+                    close()
         except JobCancelled:
             self._state = PipelineState.CANCELLED
         except BaseException as error:
