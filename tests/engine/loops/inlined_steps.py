@@ -59,9 +59,10 @@ def ran(
     *elements: Iterable[Any],
     times: bool = False,
     checks: str | None = None,
+    sealed: bool = True,
 ) -> Ran:
     """Run blocks of elements, each of which ends at the first error."""
-    made, world = operator(write, inline, checks=checks)
+    made, world = operator(write, inline, checks=checks, sealed=sealed)
     out: list[tuple[str, Any, int]] = []
     failure: list[str] = []
     for part in elements or (ELEMENTS,):

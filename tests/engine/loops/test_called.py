@@ -96,6 +96,9 @@ CONSTRUCTS: dict[str, Construct] = {
         "fn = A.up\nelement = A()",
         "it uses __class__",
     ),
+}  # fmt: skip
+
+CHANGING: dict[str, Construct] = {
     "a global that a function changes": Construct(
         "n = 0\ndef bump():\n    global n\n    n += 1\nfn = lambda x: (bump(), n)", "'bump' changes the global 'n'"
     ),
@@ -121,6 +124,7 @@ CONSTRUCTS: dict[str, Construct] = {
         "'bump' uses 'setattr', and may change any global",
     ),
 }  # fmt: skip
+"""Of the functions in a loop that has the globals of another module."""
 
 
 class ByForce(Inlining):
@@ -167,10 +171,17 @@ class Seen:
     inlined: int
 
 
-def operator(fn: Any, inlining: Callable[[Sequence[Any]], Inlining]) -> Any:
-    """The step that maps a function. `inlining` decides what is inlined."""
+OF_ANOTHER_MODULE = "a = b = c = d = 0\nfn = lambda x: (a, b, c, d, x)[4]"
+
+
+def operator(fn: Any, inlining: Callable[[Sequence[Any]], Inlining], *, beside: bool = False) -> Any:
+    """The step that maps a function. `inlining` decides what is inlined. `beside`: in the same loop, after a function
+    of another module that reads more globals."""
     pipeline = tg.Pipeline()
-    pipeline | tg.Create([0]) | "step" >> tg.Map(fn)
+    values = pipeline | tg.Create([0])
+    if beside:
+        values = values | "beside" >> tg.Map(author(OF_ANOTHER_MODULE)["fn"])
+    values | "step" >> tg.Map(fn)
     made = plan(pipeline.portable(), Traits(parallel=False))
     world = context()
     world.inline = "on"
@@ -180,9 +191,15 @@ def operator(fn: Any, inlining: Callable[[Sequence[Any]], Inlining]) -> Any:
     return operator
 
 
-def seen(fn: Any, elements: Sequence[Any], *, inlining: Callable[[Sequence[Any]], Inlining] = Inlining) -> Seen:
+def seen(
+    fn: Any,
+    elements: Sequence[Any],
+    *,
+    inlining: Callable[[Sequence[Any]], Inlining] = Inlining,
+    beside: bool = False,
+) -> Seen:
     """Run a block of elements."""
-    made = operator(fn, inlining)
+    made = operator(fn, inlining, beside=beside)
     failure, results = "", []
     with noting() as noted:
         try:
@@ -191,7 +208,8 @@ def seen(fn: Any, elements: Sequence[Any], *, inlining: Callable[[Sequence[Any]]
             cause = error.__cause__ or error
             failure = f"{type(cause).__name__}: {cause}, for the element {getattr(error, 'element', None)}"
     list(made.finish_bundle())
-    inlined = sum(n for key, n in made.context.metrics.counters.items() if key.name == INLINED)
+    counters = made.context.metrics.counters
+    inlined = sum(n for key, n in counters.items() if (key.step, key.name) == ("step", INLINED))
     made.close()
     return Seen([_shown(value) for value in results], noted, failure, inlined)
 
@@ -230,9 +248,9 @@ def noting() -> Iterator[list[str]]:
     noted += [f"warning in {each.filename.partition(' ')[0]}, line {each.lineno}" for each in caught]
 
 
-@pytest.mark.parametrize("name", CONSTRUCTS)
+@pytest.mark.parametrize("name", [*CONSTRUCTS, *CHANGING])
 def test_a_construct_that_would_give_something_else_in_a_loop_is_called(name: str) -> None:
-    construct = CONSTRUCTS[name]
+    construct = (CONSTRUCTS | CHANGING)[name]
     called = run_construct(construct, Inlining)
     assert called.inlined == 0
     assert called == run_construct(construct, Inlining)
@@ -245,13 +263,14 @@ def test_a_construct_that_would_give_something_else_in_a_loop_is_called(name: st
 def run_construct(construct: Construct, inlining: Callable[[Sequence[Any]], Inlining]) -> Seen:
     """Run a construct's function in a module of its own."""
     names = author(construct.text)
-    return seen(names["fn"], [names["element"]] if "element" in names else [1, 2], inlining=inlining)
+    elements = [names["element"]] if "element" in names else [1, 2]
+    return seen(names["fn"], elements, inlining=inlining, beside=construct in CHANGING.values())
 
 
 def reason(construct: Construct) -> str:
     """Why the function of a construct is called."""
-    made = operator(author(construct.text)["fn"], Inlining)
-    return str(made._inlining.reasons[0])
+    made = operator(author(construct.text)["fn"], Inlining, beside=construct in CHANGING.values())
+    return str(made._inlining.reasons[len(made.links) - 1])
 
 
 def test_a_lambda_would_see_the_element_that_comes_last() -> None:
@@ -267,7 +286,7 @@ def test_a_generator_expression_would_see_the_element_that_comes_last() -> None:
 
 
 def test_a_global_that_changes_would_have_the_value_that_it_had_when_the_block_began() -> None:
-    construct = CONSTRUCTS["a global that a function changes"]
+    construct = CHANGING["a global that a function changes"]
     assert run_construct(construct, Inlining).results == ["(None, 1)", "(None, 2)"]
     assert run_construct(construct, ByForce).results == ["(None, 0)", "(None, 0)"]
 
@@ -288,10 +307,10 @@ def test_a_global_of_a_module_that_is_reloaded_would_have_the_value_that_it_had_
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "a_reloaded_author", raising=False)
     fn = importlib.import_module("a_reloaded_author").fn
-    made = operator(fn, Inlining)
-    assert made._inlining.reasons == {0: "'again' uses 'reload', and may change any global"}
-    called = seen(fn, [1, 2])
-    by_force = seen(fn, [1, 2], inlining=ByForce)
+    made = operator(fn, Inlining, beside=True)
+    assert made._inlining.reasons == {1: "'again' uses 'reload', and may change any global"}
+    called = seen(fn, [1, 2], beside=True)
+    by_force = seen(fn, [1, 2], inlining=ByForce, beside=True)
     assert (called.results, called.inlined) == (["(None, 1)", "(None, 2)"], 0)
     assert (by_force.results, by_force.inlined) == (["(None, 2)", "(None, 2)"], 2)
 

@@ -36,6 +36,11 @@ PLACES = {
     "a large dict": "many = dict(enumerate([*many, bump]))",
     "a large set": "many = {*many, bump}",
     "an object without a dict": "many.append(instance)",
+    "a deque": "from collections import deque\nmany = deque([1, bump])",
+    "a registry that is an attribute": "step.known = {1: bump}",
+    "the registry of a generic function": (
+        "from functools import singledispatch as s\nfirst = s(print)\nfirst.register(int, bump)"
+    ),
 }
 
 

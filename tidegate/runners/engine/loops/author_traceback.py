@@ -6,15 +6,18 @@ import ast
 from collections.abc import Mapping
 from itertools import islice
 from types import FunctionType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.loops.author_function import function_at
 from tidegate.runners.engine.loops.form import Form
 from tidegate.runners.engine.loops.statements import frame_name, is_inside
 from tidegate.sdk.notebook import chained
 
+NamedForm: TypeAlias = tuple[Form, Mapping[str, Any]]
+"""The form of a loop, and the values of the names in it that it does not assign."""
 
-def author_traceback(trace: TracebackType | None, loops: Mapping[str, Form]) -> TracebackType | None:
+
+def author_traceback(trace: TracebackType | None, loops: Mapping[str, NamedForm]) -> TracebackType | None:
     """The traceback in which each frame of a loop that executes an inlined body is followed by one of the function.
 
     `loops` has the loops by the file names of the generated code.
@@ -22,15 +25,15 @@ def author_traceback(trace: TracebackType | None, loops: Mapping[str, Form]) -> 
     parts: list[TracebackType] = []
     while trace is not None:
         loop = loops.get(trace.tb_frame.f_code.co_filename)
-        inside = _called(trace, loop) if loop is not None else []
+        inside = _called(trace, *loop) if loop is not None else []
         parts += inside or [trace]
         trace = trace.tb_next
     return chained(parts)
 
 
-def _called(trace: TracebackType, loop: Form) -> list[TracebackType]:
+def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[TracebackType]:
     """The frames of the author's function at the position at which a frame of a loop is, if that is in an inlined body:
-    that of the function, or of a comprehension in it, or both."""
+    that of the function, or of a comprehension in it, or both. `env` has what the loop does not assign."""
     inside = loop.inlined(trace.tb_lineno)
     if inside is None:
         return []
@@ -41,7 +44,7 @@ def _called(trace: TracebackType, loop: Form) -> list[TracebackType]:
     if made is not None and is_inside(made, place) and (own := frame_name(made)):
         around = [] if isinstance(made, ast.GeneratorExp) else [_frame(body.fn, "", _span(made), {})]
         return [*around, _frame(body.fn, own, place, {})]
-    known = frame.f_globals | frame.f_locals
+    known = {**env, **frame.f_locals}
     names = inside.names
     used = [*body.arguments, *body.items, *body.defaults, *body.cells]
     variables = {each: known[names[each]] for each in used if names[each] in known}
@@ -68,14 +71,15 @@ def _frame(fn: FunctionType, inner: str, place: dict[str, int], variables: dict[
     return made.tb_next
 
 
-def generator_error(stop: StopIteration, loops: Mapping[str, Form]) -> RuntimeError | None:
+def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> RuntimeError | None:
     """The error that Python makes of a StopIteration which leaves a generator, if one has left an inlined generator."""
     trace = stop.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename not in loops:
         trace = trace.tb_next
     if trace is None:
         return None
-    inside = loops[trace.tb_frame.f_code.co_filename].inlined(trace.tb_lineno)
+    form, _ = loops[trace.tb_frame.f_code.co_filename]
+    inside = form.inlined(trace.tb_lineno)
     if inside is None or not inside.body.yields or isinstance(inside.body.comprehension, ast.ListComp):
         return None
     fn, shown = inside.body.fn, author_traceback(trace, loops)

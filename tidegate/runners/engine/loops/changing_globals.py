@@ -1,10 +1,11 @@
 """Finds out whether globals that a function reads may change while a block is processed.
 
-If not, a loop reads them once per block.
+If not, a loop that has the globals of another module reads them once per block.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,9 @@ from types import (
     ClassMethodDescriptorType,
     CodeType,
     FunctionType,
+    GeneratorType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodDescriptorType,
     MethodType,
@@ -29,8 +32,11 @@ from typing import Any, Final
 _CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "delattr", "reload", "__dict__", "vars"})
 
 
-def changes_of_globals(fn: FunctionType, names: Collection[str], owners: Iterable[Any] = ()) -> Iterator[str]:
-    """How code that has the globals of `fn` may store or delete some of them while a block is processed.
+def changes_of_globals(
+    fn: FunctionType, names: Collection[str], owners: Iterable[Any] = (), modules: Iterable[Mapping[str, Any]] = ()
+) -> Iterator[str]:
+    """How code that has the globals of `fn` may store or delete some of them while a block is processed, or how code
+    of other `modules` may do so by an attribute of the module.
 
     `owners` are the objects of which `fn` is a method.
     """
@@ -39,14 +45,29 @@ def changes_of_globals(fn: FunctionType, names: Collection[str], owners: Iterabl
     shared = fn.__globals__
     captured = [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
     owned = [part for owner in owners for part in (*type(owner).__mro__, *getattr(owner, "__dict__", {}).values())]
+    for changes in _changes((fn, *shared.values(), *captured, *owned), shared):
+        for name in changes.anything:
+            yield f"{changes.code!r} uses {name!r}, and may change any global"
+        for name in sorted(changes.stored.intersection(names)):
+            yield f"{changes.code!r} changes the global {name!r}"
+        yield from _by_attribute(changes, names)
+    for module in modules:
+        if module is not shared:
+            for changes in _changes(module.values(), module):
+                yield from _by_attribute(changes, names)
+
+
+def _by_attribute(changes: _Changes, names: Collection[str]) -> Iterator[str]:
+    for name in sorted(changes.attributes.intersection(names)):
+        yield f"{changes.code!r} sets an attribute {name!r}, which may be the global of a module"
+
+
+def _changes(values: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[_Changes]:
+    """The changes by the code that has the globals `shared` in some values."""
     seen: set[int] = set()
-    for value in (fn, *shared.values(), *captured, *owned):
+    for value in values:
         for code in _codes(value, shared, seen) if _may_have_code(value, shared) else ():
-            for changes in _changes_in(code):
-                for name in changes.anything:
-                    yield f"{changes.code!r} uses {name!r}, and may change any global"
-                for name in sorted(changes.stored.intersection(names)):
-                    yield f"{changes.code!r} changes the global {name!r}"
+            yield from _changes_in(code)
 
 
 def is_set(cell: CellType) -> bool:
@@ -78,9 +99,12 @@ def _codes(value: Any, shared: Mapping[str, Any], seen: set[int]) -> Iterator[Co
                 yield from _codes(part, shared, seen)
         case partial():
             yield from _codes(value.func, shared, seen)
-        case dict():
+        case GeneratorType():
+            if value.gi_frame is not None and value.gi_frame.f_globals is shared:
+                yield value.gi_code
+        case dict() | MappingProxyType():
             yield from _codes_in(value.values(), shared, seen)
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple() | set() | frozenset() | deque():
             yield from _codes_in(value, shared, seen)
         case _ if not isinstance(value, type):
             yield from _codes(type(value), shared, seen)
@@ -92,8 +116,21 @@ _MANY: Final = 64
 
 
 def _called_by(*values: Iterable[Any]) -> list[Any]:
-    """The functions among what an object refers to, but no objects, of which there may be very many."""
-    return [each for part in values for each in part if isinstance(each, (FunctionType, MethodType, partial))]
+    """The functions among what an object refers to, and in containers there, such as a registry, but no other objects,
+    of which there may be very many."""
+    found: list[Any] = []
+    for each in chain.from_iterable(values):
+        match each:
+            case FunctionType() | MethodType() | partial():
+                found.append(each)
+            case dict() | MappingProxyType() if not _CALLED.isdisjoint(map(type, each.values())):
+                found += _called_by(each.values())
+            case list() | tuple() | set() | frozenset() | deque() if not _CALLED.isdisjoint(map(type, each)):
+                found += _called_by(each)
+    return found
+
+
+_CALLED: Final = frozenset({FunctionType, MethodType, partial})
 
 
 def _attributes(value: Any) -> Mapping[str, Any]:
@@ -135,11 +172,12 @@ _IMMUTABLE_TYPE: Final = 1 << 8
 @dataclass(frozen=True, slots=True)
 class _Changes:
     """How code, whose name is `code`, may change globals: names by which it may change `anything`, and what it stores
-    or deletes."""
+    or deletes: globals, and attributes, which may be those of a module."""
 
     code: str
     anything: tuple[str, ...]
     stored: frozenset[str]
+    attributes: frozenset[str]
 
 
 def _changes_in(code: CodeType) -> tuple[_Changes, ...]:
@@ -149,10 +187,15 @@ def _changes_in(code: CodeType) -> tuple[_Changes, ...]:
         if len(_known) >= _CACHED:
             _known.clear()
         made = (
-            _Changes(each.co_name, tuple(sorted(_CHANGES_ANYTHING.intersection(each.co_names))), _stored(each))
+            _Changes(
+                each.co_name,
+                tuple(sorted(_CHANGES_ANYTHING.intersection(each.co_names))),
+                _stored(each, _STORING),
+                _stored(each, _SETTING),
+            )
             for each in _with_inner(code)
         )
-        known = _known[id(code)] = code, tuple(changes for changes in made if changes.anything or changes.stored)
+        known = _known[id(code)] = code, tuple(each for each in made if each.anything or each.stored or each.attributes)
     return known[1]
 
 
@@ -168,13 +211,14 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(const)
 
 
-def _stored(code: CodeType) -> frozenset[str]:
-    """The globals that code stores or deletes."""
-    if _STORING.isdisjoint(code.co_code[::2]):
+def _stored(code: CodeType, instructions: frozenset[int]) -> frozenset[str]:
+    """The names that code stores or deletes by some instructions."""
+    if instructions.isdisjoint(code.co_code[::2]):
         return frozenset()
     from dis import get_instructions
 
-    return frozenset(each.argval for each in get_instructions(code) if each.opcode in _STORING)
+    return frozenset(each.argval for each in get_instructions(code) if each.opcode in instructions)
 
 
 _STORING: Final = frozenset({opmap["STORE_GLOBAL"], opmap["DELETE_GLOBAL"]})
+_SETTING: Final = frozenset({opmap["STORE_ATTR"], opmap["DELETE_ATTR"]})

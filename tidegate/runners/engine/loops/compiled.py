@@ -9,7 +9,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final
 
-from tidegate.runners.engine.loops.author_traceback import author_traceback, generator_error
+from tidegate.runners.engine.loops.author_traceback import NamedForm, author_traceback, generator_error
 from tidegate.runners.engine.loops.form import At, Form
 from tidegate.runners.engine.loops.loop_tree import PreparedLoop, compile_loop
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
@@ -49,14 +49,14 @@ class CompiledLoops:
     __slots__ = ("_forms", "_lines", "counted")
 
     def __init__(self) -> None:
-        self._forms: dict[str, Form] = {}
+        self._forms: dict[str, NamedForm] = {}
         self._lines: dict[str, dict[int, At]] = {}
         self.counted: tuple[int, ...] = ()
 
     def compile(self, loop: PreparedLoop, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
         """The function `run` of a loop. The steps' metrics are counted under `labels`, which are by link."""
         name = f"{GENERATED}{next(_serial)}>"
-        self._forms[name], self._lines[name], self.counted = loop.form, loop.lines, loop.form.counted
+        self._forms[name], self._lines[name], self.counted = (loop.form, env), loop.lines, loop.form.counted
         STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in loop.lines.items()}
         return compile_loop(loop, name, env)
 
@@ -65,9 +65,9 @@ class CompiledLoops:
         trace, found = error.__traceback__, None
         while trace is not None:
             code = trace.tb_frame.f_code
-            form = self._forms.get(code.co_filename)
-            if form is not None and form.inlined(code.co_firstlineno) is None:
-                found = form, trace
+            match self._forms.get(code.co_filename):
+                case form, _ if form.inlined(code.co_firstlineno) is None:
+                    found = form, trace
             trace = trace.tb_next
         return None if found is None else self._position(*found)
 

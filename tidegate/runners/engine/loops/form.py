@@ -225,9 +225,14 @@ def _lines(statements: Statements, inherited: At | None, indent: str) -> Iterato
 _INDENT: Final = "    "
 
 
+GLOBALS: Final = "globals."
+"""Before the name of a global that a loop reads as the author's function does, from the author's module."""
+
+
 def body_names(step: int | str, body: InlinedBody) -> dict[str, str]:
     """The variables of a loop for what a body reads besides its arguments."""
-    names = {name: f"g{step}_{name}" for name in body.globals} | {name: f"cell{step}_{name}" for name in body.cells}
+    names = {name: f"{GLOBALS if body.at_use else f'g{step}_'}{name}" for name in body.globals}
+    names |= {name: f"cell{step}_{name}" for name in body.cells}
     names |= {name: f"h{step}_{name.strip('<>')}" for name in body.inner} | {ITER: "iter"}
     names |= {name: f"d{step}_{name}" for name in body.defaults}
     for cell in body.tables:
@@ -288,8 +293,8 @@ _LINES_OF_BODIES: Final = 1_000_000
 
 
 def read_globals(step: int | str, body: InlinedBody) -> Statements:
-    """The statements that read the globals of a body, and of a function that it calls."""
+    """The statements that read the globals of a body, and of a function that it calls, if it does not do so itself."""
     inner = read_globals(f"{step}i", body.inner_call.body) if body.inner_call is not None else ()
-    if not body.globals:
+    if not body.globals or body.at_use:
         return inner
     return Assign(f"({''.join(f'g{step}_{name}, ' for name in body.globals).rstrip()})", f"globals{step}()"), *inner

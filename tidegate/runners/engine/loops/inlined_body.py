@@ -47,6 +47,7 @@ class InlinedBody:
     captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
     the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
     of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
+    `at_use`: it reads its globals where it uses them, since the loop has them as its own; else once for each block.
     """
 
     fn: FunctionType
@@ -68,6 +69,7 @@ class InlinedBody:
     tagging: tuple[ast.expr, ...] = ()
     tables: frozenset[int] = frozenset()
     inner_call: InnerCall | None = None
+    at_use: bool = False
 
     @property
     def plain(self) -> bool:
@@ -106,6 +108,13 @@ class InlinedBody:
         """The values of `globals` now. KeyError if one of them is not set."""
         here, builtin = namespaces(self.fn)
         return tuple(here[name] if name in here else builtin[name] for name in self.globals)
+
+    @property
+    def assumed(self) -> frozenset[str]:
+        """The names that stand for what the loop does in place of a call of it, which it does not look up."""
+        made = [*self.tagging, *([self.stamped.call.func] if self.stamped is not None else [])]
+        owners = [each.value if isinstance(each, ast.Attribute) else each for each in made]
+        return frozenset([*self.builtins, *(each.id for each in owners if isinstance(each, ast.Name))])
 
     @property
     def reads_names(self) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
@@ -87,11 +87,8 @@ class Inlining:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
         free, copies = MAX_NESTED_LOOPS - sum(link.loops for link in links), 1
-        for k, link in enumerate(links):
-            if link.fn is None:
-                continue
-            is_last = all(other.fn is None for other in links[k + 1 :])
-            match inlined_body(link, cells or {}, lists=folds and is_last):
+        for k, found in _found(links, cells or {}, folds=folds).items():
+            match found:
                 case str(reason):
                     self.reasons[k] = reason
                 case body if body.nested > free:
@@ -114,6 +111,29 @@ class Inlining:
         if all(body.ready() for body in self._with_names):
             return self._all
         return frozenset(k for k, body in self.bodies.items() if body.ready())
+
+
+def _found(
+    links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]], *, folds: bool
+) -> dict[int, InlinedBody | str]:
+    """The bodies of the links' functions, or the reasons why they are called."""
+    found: dict[int, InlinedBody | str] = {}
+    for k, link in enumerate(links):
+        if link.fn is not None:
+            is_last = all(other.fn is None for other in links[k + 1 :])
+            found[k] = inlined_body(link, cells, lists=folds and is_last)
+    shared = _shared(body for body in found.values() if isinstance(body, InlinedBody))
+    functions = [function for link in links for each in (link.fn, *link.consts[-1:]) if (function := _function(each))]
+    modules = list({id(each.__globals__): each.__globals__ for each in functions if not _is_library(each)}.values())
+    for k, body in found.items():
+        if isinstance(body, InlinedBody):
+            try:
+                found[k] = _settled(
+                    body, links[k].fn, links[k].consts[-1] if links[k].consts else None, shared, modules
+                )
+            except Called as called:
+                found[k] = str(called)
+    return found
 
 
 _MOST_COPIES: Final = 8
@@ -219,10 +239,42 @@ def _inlined(
         inner_call=inner_call,
     )
     _check_names(made, body.nodes, link.consts)
-    made = replace(made, stamped=_stamped(made))
-    if change := next(changes_of_globals(fn, frozenset(names), owners), ""):
+    return replace(made, stamped=_stamped(made))
+
+
+def _settled(
+    body: InlinedBody, fn: Any, inner: Any, shared: Mapping[str, Any] | None, modules: Sequence[Mapping[str, Any]]
+) -> InlinedBody:
+    """The body of a function with its globals read where it uses them if they are `shared` by the loop, else once for
+    each block. `inner` is the function that it calls; `modules` have the globals of all functions. Raises Called if
+    what it does not look up each time may change.
+    """
+    at_use = body.fn.__globals__ is shared
+    once = body.assumed if at_use else body.assumed.union(body.globals)
+    owners = [fn.__self__] if isinstance(fn, MethodType) else []
+    if change := next(changes_of_globals(body.fn, once, owners, () if _is_library(body.fn) else modules), ""):
         raise Called(change)
-    return made
+    call = body.inner_call
+    if call is not None:
+        call = replace(call, body=_settled(call.body, inner, None, shared, modules))
+    return replace(body, at_use=at_use, inner_call=call)
+
+
+def _function(called: Any) -> FunctionType | None:
+    """The function behind something that a step calls, if it is one of Python's."""
+    function = called.__func__ if isinstance(called, MethodType) else called
+    return function if isinstance(function, FunctionType) else None
+
+
+def _shared(bodies: Iterable[InlinedBody]) -> Mapping[str, Any] | None:
+    """The globals of the author's of which the bodies read most, if any: a loop can have those of one module."""
+    found: dict[int, list[InlinedBody]] = {}
+    for each in bodies:
+        for body in (each, each.inner_call.body) if each.inner_call is not None else (each,):
+            if body.globals and not _is_library(body.fn):
+                found.setdefault(id(body.fn.__globals__), []).append(body)
+    most = max(found.values(), key=lambda some: sum(len(body.globals) for body in some), default=None)
+    return None if most is None else most[0].fn.__globals__
 
 
 @dataclass(frozen=True, slots=True)

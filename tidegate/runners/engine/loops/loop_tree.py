@@ -8,13 +8,14 @@ function is called or inlined, and the author's line with it.
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import converting, taking
-from tidegate.runners.engine.loops.form import At, Form, PlacedBody, written
+from tidegate.runners.engine.loops.form import GLOBALS, At, Form, PlacedBody, written
 from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
@@ -37,7 +38,10 @@ def prepared(form: Form) -> PreparedLoop:
 
 
 def compile_loop(loop: PreparedLoop, name: str, env: dict[str, Any]) -> FunctionType:
-    """The function `run` of a form. `env` has the names that it uses, and gets those of the inlined bodies."""
+    """The function `run` of a form. `env` has the names that it uses, and gets those of the inlined bodies.
+
+    If inlined bodies read globals of the author's, the function has these globals: they may change at any time.
+    """
     form, cells = loop.form, dict[str, CellType]()
     for each in form.placed:
         step, body = each.prefix, each.body
@@ -50,12 +54,18 @@ def compile_loop(loop: PreparedLoop, name: str, env: dict[str, Any]) -> Function
             env[f"micros{step}"] = converting(body)
         cells |= {f"cell{step}_{name}": cell for name, cell in body.cells.items()}
     exec(_named(loop.code, name), env)
-    if not cells:
+    make: FunctionType | None = env.get(_MAKE)
+    if make is None:
         run: FunctionType = env["run"]
         return run
-    unbound: FunctionType = env[_MAKE](*cells)
-    bound = tuple(cells[name] for name in unbound.__code__.co_freevars)
-    return FunctionType(unbound.__code__, env, "run", unbound.__defaults__, bound)
+    code = make.__code__
+    unbound: FunctionType = make(
+        *(env.get(each, vars(builtins).get(each)) for each in code.co_varnames[: code.co_argcount])
+    )
+    made = zip(unbound.__code__.co_freevars, unbound.__closure__ or (), strict=True)
+    closure = tuple(cells.get(variable, cell) for variable, cell in made)
+    shared = next((each.body.fn.__globals__ for each in form.placed if each.body.at_use), env)
+    return FunctionType(unbound.__code__, shared, "run", unbound.__defaults__, closure)
 
 
 def printed(form: Form) -> str:
@@ -79,8 +89,9 @@ def _code(form: Form, text: str, cells: tuple[str, ...]) -> CodeType:
         if len(_codes) >= _CACHED_CODES:
             _codes.clear()
         tree = _tree(form, text)
-        if cells:
-            tree.body = [_around(tree.body, cells)]
+        outside = (*cells, *_outside(tree)) if any(each.body.at_use for each in form.placed) else cells
+        if outside:
+            tree.body = [_around(tree.body, tuple(dict.fromkeys(outside)))]
         silence_warnings()
         code = _codes[key] = compile(tree, COMPILED_AGAIN, "exec", dont_inherit=True)
     return code
@@ -96,17 +107,27 @@ _codes: Final[dict[Hashable, CodeType]] = {}
 _CACHED_CODES: Final = 1024
 
 
+def _outside(tree: ast.Module) -> list[str]:
+    """The names in a loop that are not globals of the author's, its own variables among them."""
+    return sorted(
+        {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and not each.id.startswith(GLOBALS)}
+    )
+
+
 def _named(code: CodeType, name: str) -> CodeType:
-    """The code with another file name, by which a traceback shows the loop that it passed."""
+    """The code with another file name, by which a traceback shows the loop that it passed, and with the author's names
+    of globals."""
     consts = tuple(_named(each, name) if isinstance(each, CodeType) else each for each in code.co_consts)
-    return code.replace(co_filename=name, co_consts=consts)
+    names = tuple(each.removeprefix(GLOBALS) for each in code.co_names)
+    return code.replace(co_filename=name, co_consts=consts, co_names=names)
 
 
 _MAKE: Final = "make_run"
 
 
 def _around(statements: list[ast.stmt], names: Sequence[str]) -> ast.stmt:
-    """A function that returns `run`, in which the captured variables of the inlined bodies are variables."""
+    """A function that returns `run`, in which some names are variables: the captured ones of the inlined bodies, and
+    all that the loop itself uses if its globals are the author's."""
     (made,) = ast.parse(f"def {_MAKE}({', '.join(names)}):\n    return run").body
     assert isinstance(made, ast.FunctionDef)
     made.body[:0] = statements
