@@ -100,6 +100,32 @@ def test_one_of_several_variables_can_decide(runner: str) -> None:
     assert rounds(p) == (3, 1)
 
 
+def test_until_may_be_a_collection_from_outside_the_loop(runner: str) -> None:
+    """It is the same in each round: so the loop has one round if it has an element, else all of them."""
+    with TestPipeline(runner) as p:
+        start = p | tg.Create(HALVED)
+        none = p | "none" >> tg.Create([]).with_output_types(int)
+        once = start | "once" >> tg.Iterate(halved, until=lambda before, after: start, rounds=3)
+        assert_that(once, equal_to([("a", 32.0), ("b", 4.0)]))
+        thrice = start | "thrice" >> tg.Iterate(halved, until=lambda before, after: none, rounds=3)
+        assert_that(thrice, equal_to([("a", 8.0), ("b", 1.0)]))
+        unchanged = start | "unchanged" >> tg.Iterate(
+            halved, until=lambda before, after: none | tg.Map(lambda n: n), rounds=3
+        )
+        assert_that(unchanged, equal_to([("a", 8.0), ("b", 1.0)]))
+    assert rounds(p, "once") == (1, 1)
+    assert rounds(p, "thrice") == rounds(p, "unchanged") == (3, 0)
+
+
+def test_until_of_an_inner_loop_may_be_from_outside_of_it(runner: str) -> None:
+    def outer(x: Any) -> Any:
+        return x | "inner" >> tg.Iterate(halved, until=lambda before, after: x, rounds=3)
+
+    with TestPipeline(runner) as p:
+        assert_that(p | tg.Create(HALVED) | tg.Iterate(outer, rounds=2), equal_to([("a", 16.0), ("b", 2.0)]))
+    assert rounds(p, "Iterate/inner") == (2, 2)
+
+
 @pytest.mark.parametrize(("of", "needed"), [(1, 5), ("1", 5), (2, 2), ("2", 2)])
 def test_variables_of_a_tuple_are_counted_from_one(of: Any, needed: int) -> None:
     pipeline = TestPipeline("direct")

@@ -49,6 +49,10 @@ CASES: dict[str, tuple[Callable[[Any], object], str]] = {
         "<lambda> must return tg.Round(back, out=…), the collection that comes round again and what leaves the loop, "
         "and returned <PCollection 'loop~before' of int: unbounded>",
     ),
+    "out of another pipeline": (
+        feedback(lambda x: tg.Round(x | "back" >> tg.Map(lambda n: n), out=tg.Pipeline() | "loop" >> tg.Create([3]))),
+        "<PCollection 'loop' of int: bounded> belongs to another pipeline than the loop",
+    ),
     "nothing leaves": (
         feedback(lambda x: tg.Round(x)),
         "nothing leaves this loop: say what does, as in tg.Round(back, out=done)",

@@ -28,6 +28,11 @@ def iterate(body: Any, **arguments: Any) -> Callable[[tg.Pipeline, Any], object]
     return lambda p, x: x | tg.Iterate(body, **{"rounds": 2, **arguments})
 
 
+def elsewhere() -> Any:
+    """A collection of another pipeline, which has the id of one of the pipeline with the loop."""
+    return tg.Pipeline() | "numbers" >> tg.Create([3])
+
+
 CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
     "no end": (
         iterate(plus_one, rounds=None),
@@ -110,11 +115,37 @@ CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         "until and again need bounded input: on unbounded input no round ever has all of its elements, so it can't be "
         "decided whether another follows. Give only rounds, at most 64",
     ),
+    "until from a stream": (
+        lambda p, x: _deciding_from_a_stream(p, x),
+        "until and again need bounded input: on unbounded input no round ever has all of its elements, so it can't be "
+        "decided whether another follows. Give only rounds, at most 64",
+    ),
+    "until of another pipeline": (
+        iterate(plus_one, until=lambda before, after: elsewhere()),
+        "<PCollection 'numbers' of int: bounded> belongs to another pipeline than the loop",
+    ),
+    "again of another pipeline": (
+        iterate(lambda x: tg.Round(plus_one(x), again=elsewhere())),
+        "<PCollection 'numbers' of int: bounded> belongs to another pipeline than the loop",
+    ),
+    "out of another pipeline": (
+        iterate(lambda x: tg.Round(plus_one(x), out={"all": elsewhere()})),
+        "<PCollection 'numbers' of int: bounded> belongs to another pipeline than the loop",
+    ),
+    "a variable of another pipeline": (
+        lambda p, x: (x, x) | tg.Iterate(lambda both: (plus_one(both[0]), elsewhere()), rounds=1),
+        "<PCollection 'numbers' of int: bounded> belongs to another pipeline than the loop",
+    ),
     "many rounds of a stream": (
         lambda p, x: p | TestStream() | tg.Iterate(plus_one, rounds=65),
         "on unbounded input a loop has at most 64 rounds, not 65",
     ),
 }
+
+
+def _deciding_from_a_stream(p: tg.Pipeline, x: Any) -> Any:
+    stream = p | TestStream()
+    return x | tg.Iterate(plus_one, until=lambda before, after: stream)
 
 
 def _written(x: Any) -> Any:
@@ -202,6 +233,10 @@ DELTA_CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
     "the solution returned": (
         delta(lambda solution, work: solution),
         f"<lambda> {_RETURNS} the Solution: {_LOOKUPS}",
+    ),
+    "again of another pipeline": (
+        delta(lambda solution, work: tg.Round(work, again=elsewhere())),
+        "<PCollection 'numbers' of int: bounded> belongs to another pipeline than the loop",
     ),
     "the solution read": (delta(lambda solution, work: solution | tg.Map(str)), _LOOKUPS),
     "a workset of another type": (

@@ -85,7 +85,7 @@ class Feedback(Transform, Generic[T]):
         inside = body.collections.keys()
         if after.id not in inside:
             raise BuildError("what is fed back does not come from what the body takes, so nothing would go round")
-        check_body(body, [""], [before], [after])
+        check_body(body, [""], [before], [after], gives.values())
         for name, pcoll in gives.items():
             if pcoll.id not in inside:
                 raise BuildError(

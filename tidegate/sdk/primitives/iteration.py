@@ -175,11 +175,12 @@ class Iterate(Transform, Generic[In, Out]):
         out = named_outputs(turn)
         conditions = [pcoll for pcoll in (turn.again, again) if pcoll is not None]
         self._check_end(conditions, until)
-        check_body(body, [name for name, _ in given], before, after)
-        unbounded = not all(pcoll.is_bounded for pcoll in (*after, *conditions, *out.values()))
+        deciding = conditions if until is None else [*conditions, until]
+        check_body(body, [name for name, _ in given], before, after, (*deciding, *out.values()))
+        unbounded = not all(pcoll.is_bounded for pcoll in (*after, *deciding, *out.values()))
         rounds = MANY_ROUNDS if self.rounds is None else self.rounds
         if unbounded:
-            _check_unbounded(before, rounds, ends=bool(conditions) or until is not None)
+            _check_unbounded(before, rounds, ends=bool(deciding))
         variables = [
             LoopVariable(name, start.id, inside.id, pcoll.id)
             for (name, start), inside, pcoll in zip(given, before, after, strict=True)

@@ -165,7 +165,7 @@ class IterateDelta(Transform, Generic[K, V, W]):
         again = [] if turn.again is None else [turn.again]
         if not all(each.is_bounded for each in (*after, *again, *out.values())):
             raise BuildError("IterateDelta needs bounded input, and its body reads a collection that is unbounded")
-        check_body(body, ["updates", "workset"], before, after)
+        check_body(body, ["updates", "workset"], before, after, (*again, *out.values()))
         results = add_loop(
             self,
             pipeline,

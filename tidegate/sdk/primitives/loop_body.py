@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
@@ -58,9 +58,15 @@ def checked_collection(value: Any, what: str) -> PCollection[Any]:
 
 
 def check_body(
-    body: Body, names: Sequence[str], before: Sequence[PCollection[Any]], after: Sequence[PCollection[Any]]
+    body: Body,
+    names: Sequence[str],
+    before: Sequence[PCollection[Any]],
+    after: Sequence[PCollection[Any]],
+    others: Iterable[PCollection[Any]],
 ) -> None:
-    """Raise BuildError or TypeCheckError unless a round can take what the round before it gave."""
+    """Raise BuildError or TypeCheckError unless a round can take what the round before it gave, and all that the body
+    returns, `others` among it, is of this pipeline."""
+    _check_pipeline(before[0].pipeline, (*after, *others))
     for node in (*body.repeated, *body.once):
         match node:
             case portable.Write():
@@ -100,6 +106,13 @@ def check_body(
             )
 
 
+def _check_pipeline(pipeline: Pipeline, returned: Iterable[PCollection[Any]]) -> None:
+    """Raise BuildError for a collection of another pipeline: its id may be that of a collection of this one."""
+    for pcoll in returned:
+        if pcoll.pipeline is not pipeline:
+            raise BuildError(f"{shorten(pcoll)} belongs to another pipeline than the loop")
+
+
 def add_loop(
     transform: Transform,
     pipeline: Pipeline,
@@ -126,8 +139,9 @@ def add_loop(
         )
         for tag, pcoll in zip((*tags, *gives), (*after, *gives.values()), strict=True)
     ]
+    deciding = again if until is None else (*again, until)
     known = {id for node in body.repeated for id in reads(node)} | {
-        pcoll.id for pcoll in (*after, *again, *gives.values())
+        pcoll.id for pcoll in (*after, *deciding, *gives.values())
     }
     made = body.collections.keys() | {out.collection for node in body.repeated for out in node.outputs}
     pipeline.add(
