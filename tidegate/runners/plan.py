@@ -197,8 +197,9 @@ class Loop:
 
     @property
     def labels(self) -> frozenset[str]:
-        """The labels of the loop and of the steps in its body."""
-        return frozenset((self.node.label, *(node.label for node in self.node.body)))
+        """The labels of the loop and of the steps in its body, whose metrics are kept by its rounds. A loop within it
+        numbers its own rounds, under its label: with those of this loop they would be added to others."""
+        return frozenset((self.node.label, *(node.label for node in self.node.body if not isinstance(node, Iterate))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -299,19 +299,24 @@ class MetricResults:
         yield from sorted((result for result in found if ROUND not in result.key.step), key=lambda result: result.key)
 
     def by_round(self, step: str) -> dict[int, MetricResults]:
-        """The metrics of a loop, or of a step in its body, by the number of the round; a step matches as in `query`.
+        """The metrics of a loop, or of a step in its body, by the number of the round. `step` is its label path, or the
+        path's last parts if no path is that.
 
-        Of a loop these are `fed_back`, how many elements a round left for the next, and `seconds`. Metrics are kept by
-        round for the first 1,000 rounds; `query` has the totals of all rounds.
+        Of a loop these are `fed_back`, how many elements a round left for the next, and `seconds`. A loop within a loop
+        has rounds of its own: the counters of all of its runs are added up, and `seconds` are of the last. Metrics are
+        kept by round for the first 1,000 rounds; `query` has the totals of all rounds.
         """
-        found: dict[int, MetricCells] = {}
+        exact: dict[int, MetricCells] = {}
+        by_last_parts: dict[int, MetricCells] = {}
         for kind, table in enumerate(self._cells.tables):
             for key, value in table.items():
                 label, is_of_round, number = key.step.rpartition(ROUND)
                 if is_of_round and (label == step or label.endswith("/" + step)):
+                    found = exact if label == step else by_last_parts
                     cells = found.setdefault(int(number), MetricCells())
                     cells.tables[kind][MetricKey(label, key.namespace, key.name)] = value
-        return {number: MetricResults(found[number]) for number in sorted(found)}
+        chosen = exact or by_last_parts
+        return {number: MetricResults(chosen[number]) for number in sorted(chosen)}
 
     def query(
         self, name: str | None = None, *, namespace: str | type | None = None, step: str | None = None

@@ -199,6 +199,27 @@ def test_metrics_are_counted_by_round_and_in_all(runner: str) -> None:
     assert metrics.counter("fed_back") == 14
 
 
+def test_metrics_of_a_loop_within_a_loop_are_counted_by_its_own_rounds(runner: str) -> None:
+    """Here in the outer loop both have the label of a loop without a name, of which one ends in that of the other."""
+
+    def counted(n: int) -> int:
+        tg.Metrics.counter("mine", "calls").inc()
+        return n + 1
+
+    def outer(x: Any) -> Any:
+        return x | tg.Iterate(lambda inner: inner | "plus" >> tg.Map(counted), rounds=3)
+
+    with TestPipeline(runner) as p:
+        assert_that(p | tg.Create([0]) | tg.Iterate(outer, rounds=5), equal_to([15]))
+    metrics = p.result.metrics()
+    inner, around = metrics.by_round("Iterate/Iterate"), metrics.by_round("Iterate")
+    assert {n: of_round.counter("fed_back") for n, of_round in inner.items()} == dict.fromkeys(range(1, 4), 5)
+    assert {n: of_round.counter("fed_back") for n, of_round in around.items()} == dict.fromkeys(range(1, 6), 1)
+    assert not any(of_round.query(name) for of_round in inner.values() for name in ("rounds", "converged"))
+    assert {n: of_round.counter("calls") for n, of_round in metrics.by_round("plus").items()} == {1: 5, 2: 5, 3: 5}
+    assert metrics.counter("fed_back", step="Iterate/Iterate") == metrics.counter("calls") == 15
+
+
 def test_a_variable_that_is_returned_as_it_is_taken_is_not_fed_back(runner: str) -> None:
     with TestPipeline(runner) as p:
         a, b = p | "a" >> tg.Create([1, 2]), p | "b" >> tg.Create([3])

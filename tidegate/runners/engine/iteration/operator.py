@@ -53,7 +53,7 @@ class LoopOperator(Operator):
         self._tables: LoopTables | None = None
         self._done = 0
         self._is_over = self._paused = False
-        self._labels = {self.node.label, *(step.label for step in self.node.body)}
+        self._labels = loop.labels
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._add(self._inputs[collection], block)
