@@ -98,6 +98,47 @@ def test_explain_says_what_runs_once_what_is_kept_and_what_a_round_exchanges() -
     ]
 
 
+def lines_of_loop(text: str, label: str) -> list[str]:
+    """What an explained plan says of a loop."""
+    lines = text[text.index(f"Loop {label}: ") :].splitlines()
+    return [line.strip() for line in lines[: lines.index("") if "" in lines else None]]
+
+
+@pytest.mark.parametrize("name", ["L", "L~1"])
+def test_what_runs_once_is_of_the_loop_and_not_of_a_step_whose_name_begins_as_its_name_does(name: str) -> None:
+    p = tg.Pipeline()
+    pairs = p | "pairs" >> tg.Create([(1, 2)]).with_output_types(tuple[int, int])
+    before = pairs | "L and more" >> tg.ptransform_fn(lambda x: x | tg.CombinePerKey(sum))()
+
+    def body(x: Any) -> Any:
+        both = (x, pairs | "in front" >> tg.MapValues(lambda n: n + 1)) | "both" >> tg.CoGroupByKey()
+        return both | tg.Map(lambda group: (group[0], 1)).with_output_types(tuple[int, int])
+
+    loop = before | name >> tg.Iterate(body, rounds=2)
+    _ = loop | f"{name}oader" >> tg.ptransform_fn(lambda x: x | tg.CombinePerKey(sum))() | "print" >> tg.Map(print)
+    text = explain(plan(p.sealed(), Traits(parallel=True, blocking=True, parallel_loops=True)))
+    assert f"runs once, before round 1: {name}/in front, {name}/both/Tag(1)" in lines_of_loop(text, name)
+
+
+@pytest.mark.parametrize(
+    "traits", [Traits(parallel=False), Traits(parallel=True, blocking=True, parallel_loops=True)], ids=["one", "all"]
+)
+def test_what_runs_once_may_be_in_the_body_of_another_loop(traits: Traits) -> None:
+    p = tg.Pipeline()
+
+    def outer(x: Any) -> Any:
+        def inner(y: Any) -> Any:
+            return (y, x | "once" >> tg.MapValues(lambda n: n + 1)) | tg.Flatten() | "sum" >> tg.CombinePerKey(sum)
+
+        return x | "in" >> tg.Iterate(inner, rounds=2)
+
+    start = p | tg.Create([(1, 2)]).with_output_types(tuple[int, int])
+    _ = start | "out" >> tg.Iterate(outer, rounds=2) | tg.Map(print)
+    text = explain(plan(p.sealed(), traits))
+    assert "runs once, before round 1: out/in/once" in lines_of_loop(text, "out/in")
+    assert "runs once" not in text[text.index("Loop out: ") : text.index("Loop out/in: ")]
+
+
 def test_explain_says_which_regions_all_tasks_run_again() -> None:
     text = explain(plan(halved(), Traits(parallel=True, blocking=True, parallel_loops=True)))
     assert "and runs again in each round of loop" in text

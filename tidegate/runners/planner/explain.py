@@ -19,6 +19,7 @@ from tidegate.sdk.drawing.graph import (
 )
 from tidegate.sdk.errors import counted, visible
 from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.portable.integrity import with_bodies
 from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
@@ -69,12 +70,11 @@ def _loop_lines(loop: Loop, plan: Plan) -> Iterator[str]:
     node = loop.node
     where = f"in all tasks, {_listed('region', list(loop.regions))}" if loop.regions else "all in one task"
     yield f"Loop {node.label}: {describe_rounds(node)}, {where}"
-    within = [each.label for each in plan.pipeline.nodes if each.composite.split("~")[0].startswith(node.label)]
     starts = {variable.start for variable in node.variables}
     solutions = [variable.name or variable.start for variable in node.variables if variable.form == "solution"]
     changed = [variable.name or variable.start for variable in node.variables if variable.form != "solution"]
     for title, labels in (
-        ("runs once, before round 1", [label for label in within if label != node.label]),
+        ("runs once, before round 1", [*_in_front(loop, plan)]),
         ("kept for all rounds", [id for id in node.inputs if id not in starts]),
         (f"updated by each round, a table {'in parts, one in each task' if loop.regions else 'in memory'}", solutions),
         ("changed by each round", changed),
@@ -95,6 +95,21 @@ def _loop_lines(loop: Loop, plan: Plan) -> Iterator[str]:
             yield from (f"    {line}" for line in _step_lines(loop.plan, step, local=True))
     for inner in loop.plan.loops:
         yield from (f"    {line}" for line in _loop_lines(inner, loop.plan))
+
+
+def _in_front(loop: Loop, plan: Plan) -> Iterator[str]:
+    """The steps that the loop's body applies, and that are not repeated with it. If a round of another loop runs them,
+    they are in the body of that one."""
+    label = loop.node.label
+    repeated = {label, *(each.label for each in with_bodies(loop.node.body))}
+    for each in with_bodies(plan.pipeline.nodes):
+        if _is_part_of(each.composite, label) and each.label not in repeated:
+            yield each.label
+
+
+def _is_part_of(composite: str, path: str) -> bool:
+    """Whether a composite is the step with that label path, or within it."""
+    return composite == path or composite.startswith(f"{path}/")
 
 
 def _exchanges_of_round(loop: Loop, plan: Plan) -> int:
