@@ -139,6 +139,21 @@ def test_what_runs_once_may_be_in_the_body_of_another_loop(traits: Traits) -> No
     assert "runs once" not in text[text.index("Loop out: ") : text.index("Loop out/in: ")]
 
 
+def test_what_is_kept_may_be_what_a_variable_starts_as() -> None:
+    p = tg.Pipeline()
+    a, b = (p | name >> tg.Create([1]) for name in ("a", "b"))
+
+    def body(both: Any) -> Any:
+        return both[0] | tg.Map(lambda n, others: n, tg.AsList(b)), both[1] | "2" >> tg.Map(lambda n: n)
+
+    for number in (0, 1):
+        _ = ((a, b) | f"loop {number}" >> tg.Iterate(body, rounds=2))[number] | f"print {number}" >> tg.Map(print)
+    for traits in (Traits(parallel=False), Traits(parallel=True, blocking=True, parallel_loops=True)):
+        text = explain(plan(p.sealed(), traits))
+        assert "kept for all rounds: b" in lines_of_loop(text, "loop 0")
+        assert "changed by each round: 1, 2" in lines_of_loop(text, "loop 0")
+
+
 def test_explain_says_which_regions_all_tasks_run_again() -> None:
     text = explain(plan(halved(), Traits(parallel=True, blocking=True, parallel_loops=True)))
     assert "and runs again in each round of loop" in text

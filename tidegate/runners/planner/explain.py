@@ -70,12 +70,12 @@ def _loop_lines(loop: Loop, plan: Plan) -> Iterator[str]:
     node = loop.node
     where = f"in all tasks, {_listed('region', list(loop.regions))}" if loop.regions else "all in one task"
     yield f"Loop {node.label}: {describe_rounds(node)}, {where}"
-    starts = {variable.start for variable in node.variables}
+    read = {step.head.output() for step in loop.plan.steps if step.is_source}
     solutions = [variable.name or variable.start for variable in node.variables if variable.form == "solution"]
     changed = [variable.name or variable.start for variable in node.variables if variable.form != "solution"]
     for title, labels in (
         ("runs once, before round 1", [*_in_front(loop, plan)]),
-        ("kept for all rounds", [id for id in node.inputs if id not in starts]),
+        ("kept for all rounds", [id for id in node.inputs if id in read]),
         (f"updated by each round, a table {'in parts, one in each task' if loop.regions else 'in memory'}", solutions),
         ("changed by each round", changed),
         ("over when this is empty", [variable.name for variable in node.variables if variable.drives]),
