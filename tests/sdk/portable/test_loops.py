@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
+from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.planner.explain import explain
 from tidegate.sdk.drawing.graph import graph_of
@@ -171,6 +173,59 @@ def test_explain_says_which_regions_all_tasks_run_again() -> None:
         "  over when this is empty: workset",
         "  Each round: 1 exchange between processes",
     ]
+
+
+def of_loops(planned: Plan) -> dict[str, str]:
+    """Why one task runs the rounds of each loop, also of those in the bodies of others."""
+    found = {each.step: each.reason for each in planned.decisions if each.choice == "one task runs all rounds"}
+    for loop in planned.loops:
+        found |= of_loops(loop.plan)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("traits", "reason"),
+    [
+        (Traits(parallel=False), "one process: there are no other tasks"),
+        (Traits(parallel=True, streaming=True), "bounded input runs as a stream, in which no region runs again"),
+        (Traits(parallel=True, blocking=True, parallel_loops=True), None),
+    ],
+    ids=["one process", "a stream", "a batch"],
+)
+def test_a_plan_says_why_one_task_runs_a_loop(traits: Traits, reason: str | None) -> None:
+    p = tg.Pipeline()
+
+    def outer(x: Any) -> Any:
+        return x | "in" >> tg.Iterate(lambda y: y | tg.MapValues(lambda n: n + 1), rounds=2) | tg.CombinePerKey(sum)
+
+    start = p | tg.Create([(1, 2)]).with_output_types(tuple[int, int])
+    _ = start | "out" >> tg.Iterate(outer, rounds=2) | tg.Map(print)
+    planned = plan(p.sealed(), traits)
+    expected = {"out/in": "it is within another loop"} | ({} if reason is None else {"out": reason})
+    assert of_loops(planned) == expected
+    assert all(f"· one task runs all rounds: {each}" in explain(planned) for each in expected.values())
+
+
+def test_a_plan_says_what_makes_the_pipeline_of_a_loop_a_stream() -> None:
+    def planned(add: Callable[[tg.Pipeline, Any], object]) -> dict[str, str]:
+        p = tg.Pipeline()
+        numbers = p | "numbers" >> tg.Create([1])
+        _ = numbers | "loop" >> tg.Iterate(lambda x: x | tg.Map(lambda n: n + 1), rounds=2) | "print" >> tg.Map(print)
+        add(p, numbers)
+        return of_loops(plan(p.sealed(), Traits(parallel=True)))
+
+    def feed_back(p: tg.Pipeline, numbers: Any) -> None:
+        body = tg.Feedback(lambda x: tg.Round(x | tg.Filter(lambda n: n > 1), out=x | tg.Map(lambda n: n)))
+        _ = numbers | "around" >> body | "print around" >> tg.Map(print)
+
+    def read(p: tg.Pipeline, numbers: Any) -> None:
+        _ = p | "ticks" >> tg.PeriodicImpulse(interval=1) | "print ticks" >> tg.Map(print)
+
+    around = "'around' lets the pipeline run as a stream, in which no region runs again"
+    assert planned(feed_back) == {"loop": around}
+    (reason,) = planned(read).values()
+    assert reason.startswith("'ticks")
+    assert reason.endswith("is unbounded, and in a stream no region runs again")
 
 
 def test_all_tasks_run_a_loop_whose_result_is_read_together_with_its_input() -> None:

@@ -9,7 +9,7 @@ from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.feedback import flattened
 from tidegate.runners.planner.loops import body_of, unrolled, with_inputs_of_steps, with_kept_tables
-from tidegate.runners.planner.parallel_loops import lacks_stored_input, with_parallel_loops
+from tidegate.runners.planner.parallel_loops import lacks_stored_input, with_loops_in_one_task, with_parallel_loops
 from tidegate.runners.planner.rewrite import drop_dead, emitted_as
 from tidegate.runners.planner.validate import validate
 from tidegate.sdk.portable.model import Feedback, Iterate, Pipeline, Relate
@@ -25,8 +25,14 @@ def plan(pipeline: Pipeline, traits: Traits) -> Plan:
 
 
 def _planned(
-    pipeline: Pipeline, traits: Traits, results: frozenset[str], partitioned: frozenset[str] = frozenset()
+    pipeline: Pipeline,
+    traits: Traits,
+    results: frozenset[str],
+    partitioned: frozenset[str] = frozenset(),
+    *,
+    repeated: bool = False,
 ) -> Plan:
+    """The plan of a pipeline, or of the body of a loop if it is `repeated`."""
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
     live = flattened(live)
     fed_back = frozenset(node.after for node in live.nodes if isinstance(node, Feedback))
@@ -34,14 +40,17 @@ def _planned(
     live = with_inputs_of_steps(live)
     made = cut(live, traits, dropped, results, partitioned)
     made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))
-    if not (traits.parallel_loops and made.loops):
+    if not traits.parallel_loops:
+        why = "it is within another loop" if repeated else _why_in_one_task(pipeline, traits)
+        return with_loops_in_one_task(made, why)
+    if not made.loops:
         return made
     if not traits.blocking and lacks_stored_input(made):
         return _planned(pipeline, replace(traits, blocking=True), results, partitioned)
     of_bodies = replace(traits, blocking=False, parallel_loops=False)
     return with_parallel_loops(
         made,
-        lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned),
+        lambda body, read, partitioned: _planned(body, of_bodies, read, partitioned, repeated=True),
         costly_rounds=traits.costly_rounds,
     )
 
@@ -72,4 +81,19 @@ def _loops(pipeline: Pipeline, traits: Traits) -> Iterator[Loop]:
             body, results = body_of(node, pipeline)
             parts = {result: tuple(emitted_as(body, result)) for result in node.results}
             constants = frozenset(node.inputs) - {variable.before for variable in node.variables}
-            yield Loop(node, with_kept_tables(_planned(body, inner, results), constants), parts)
+            yield Loop(node, with_kept_tables(_planned(body, inner, results, repeated=True), constants), parts)
+
+
+def _why_in_one_task(pipeline: Pipeline, traits: Traits) -> str:
+    """Why one task runs the rounds of any loop of a pipeline, on a runner that runs no region again."""
+    if not traits.parallel:
+        return "one process: there are no other tasks"
+    if traits.streaming:
+        return "bounded input runs as a stream, in which no region runs again"
+    for node in pipeline.nodes:
+        if isinstance(node, Feedback):
+            return f"{node.label!r} lets the pipeline run as a stream, in which no region runs again"
+    for node in pipeline.nodes:
+        if not all(pipeline.collection(out.collection).bounded for out in node.outputs):
+            return f"{node.label!r} is unbounded, and in a stream no region runs again"
+    return "the runner runs no region again"

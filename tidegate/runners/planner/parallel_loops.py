@@ -65,11 +65,19 @@ def with_parallel_loops(plan: Plan, plan_body: PlanBody, *, costly_rounds: bool 
         if body is not None:
             why_not = _why_not_in_parts(body)
         if body is None or why_not:
-            note = Decision(loop.node.label, "one task runs all rounds", why_not)
-            plan = replace(plan, decisions=(*plan.decisions, note))
+            plan = replace(plan, decisions=(*plan.decisions, _in_one_task(loop, why_not)))
         else:
             plan = _spliced(plan, body)
     return plan
+
+
+def with_loops_in_one_task(plan: Plan, why: str) -> Plan:
+    """The plan with the reason why one task runs the rounds of each of its loops."""
+    return replace(plan, decisions=(*plan.decisions, *(_in_one_task(loop, why) for loop in plan.loops)))
+
+
+def _in_one_task(loop: Loop, why: str) -> Decision:
+    return Decision(loop.node.label, "one task runs all rounds", why)
 
 
 def lacks_stored_input(plan: Plan) -> bool:
