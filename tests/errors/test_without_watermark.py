@@ -101,6 +101,21 @@ def test_timers_that_wait_for_the_watermark_cause_the_warning(runner: str, caplo
     assert "emitted 20 elements but no watermark" in log_of_run(runner, caplog, steps=(tg.ParDo(Late()),))
 
 
+def in_windows(x: Any) -> Any:
+    return x | FIXED | SUM | "global" >> tg.WindowInto(tg.GlobalWindows())
+
+
+def fed_back(x: Any) -> Any:
+    return tg.Round(x | "none" >> tg.Filter(lambda pair: False), out=x | FIXED | SUM)
+
+
+@pytest.mark.parametrize("loop", [tg.Iterate(in_windows, rounds=2), tg.Feedback(fed_back)], ids=["rounds", "feedback"])
+def test_a_grouping_in_a_loop_that_waits_for_the_watermark_causes_the_warning(
+    loop: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert "emitted 20 elements but no watermark" in log_of_run("direct", caplog, steps=("loop" >> loop,))
+
+
 def test_a_run_with_checkpoints_causes_the_warning(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     p = tg.Pipeline(runner="streaming", options=["--checkpoint_dir", str(tmp_path)])
     stamped = p | "feed" >> tg.Read(Feed(has_watermark=False)) | "key" >> tg.Map(lambda n: ("k", n))

@@ -437,6 +437,34 @@ def test_a_looping_timer_in_the_global_window_continues_after_the_input_up_to_a_
     assert said.count("'ParDo(Looping)' kept setting timers after the end of its input, for 2 keys") == 1
 
 
+class Silent(tg.DoFn):
+    """Emits its elements, and sets a timer that emits nothing again and again."""
+
+    TICK = tg.EventTimer("tick")
+
+    def process(self, element: Any, tick: tg.Timer = tg.DoFn.TimerParam(TICK)) -> Iterator[Any]:
+        tick.set(10)
+        yield element
+
+    @tg.on_timer(TICK)
+    def on_tick(
+        self, at: tg.Timestamp = tg.DoFn.TimestampParam, tick: tg.Timer = tg.DoFn.TimerParam(TICK)
+    ) -> Iterator[Any]:
+        tick.set(at + 10)
+        yield from ()
+
+
+def test_a_looping_timer_in_the_body_of_a_loop_is_named_once_for_all_rounds(
+    runner: str, capfd: Any, caplog: Any
+) -> None:
+    silent = tg.ParDo(Silent()).with_output_types(tuple[str, int])
+    with TestPipeline(runner, {"max_end_timers": 3}) as p:
+        pairs = p | tg.Create([("a", 1)]).with_output_types(tuple[str, int])
+        assert_that(pairs | tg.Iterate(lambda x: x | "silent" >> silent, rounds=2), equal_to([("a", 1)]))
+    said = capfd.readouterr().err + caplog.text
+    assert said.count("kept setting timers") == said.count("'Iterate/silent' kept setting timers") == 1
+
+
 def looping_on_bounded_input(runner: str, mode: str) -> None:
     pipeline = TestPipeline(runner, {"max_end_timers": 4, "mode": mode})
     pairs = pipeline | tg.Create([tg.TimestampedValue((key, 0), 1) for key in "abc"])

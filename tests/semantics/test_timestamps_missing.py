@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 import tidegate as tg
+from tidegate.testing import TestStream
 
+MINUTES = tg.FixedWindows(60)
+GLOBAL = "global" >> tg.WindowInto(tg.GlobalWindows())
 PAIRS = [("a", 1), ("b", 2), ("c", 3)]
 
 
@@ -82,3 +86,41 @@ def test_other_windows_are_not_warned_of(runner: str, case: str, caplog: pytest.
 def test_elements_that_were_created_with_times_are_not_warned_of(runner: str, caplog: pytest.LogCaptureFixture) -> None:
     assert warned(runner, caplog, fixed, [stamped(pair) for pair in PAIRS]) == ""
     assert warned(runner, caplog, fixed, [tg.TimestampedValue(pair, 7) for pair in PAIRS]) == ""
+
+
+def in_windows(pairs: Any) -> Any:
+    """The pairs summed up in windows, with those of the global window."""
+    return pairs | "in windows" >> tg.WindowInto(tg.FixedWindows(5)) | tg.CombinePerKey(sum) | GLOBAL
+
+
+@pytest.mark.parametrize("loops", [1, 2])
+def test_windows_in_the_body_of_a_loop_are_named_once(
+    runner: str, loops: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = in_windows
+    for number in range(loops):
+        body = partial(repeated, f"loop {number}", body)
+    found = warned(runner, caplog, body)
+    path = "/".join(f"loop {number}" for number in reversed(range(loops)))
+    assert found.count(f"step '{path}/in windows'") == 1
+    assert "applied FixedWindows to 3 elements without a timestamp" in found
+
+
+def repeated(name: str, body: Callable[[Any], Any], pairs: Any) -> Any:
+    return pairs | name >> tg.Iterate(body, rounds=2)
+
+
+def test_windows_in_the_body_of_a_feedback_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    def build(pairs: Any) -> Any:
+        body = tg.Feedback(lambda x: tg.Round(x | tg.Filter(lambda pair: False), out=x | tg.WindowInto(MINUTES)))
+        return pairs | "loop" >> body
+
+    assert "step 'loop/WindowInto(FixedWindows)'" in warned("direct", caplog, build)
+
+
+def test_windows_in_a_loop_over_a_stream_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    p = tg.Pipeline(runner="direct")
+    stream = p | TestStream().with_output_types(tuple[str, int]).add_elements(PAIRS).advance_watermark_to_infinity()
+    _ = stream | "loop" >> tg.Iterate(in_windows, rounds=2) | tg.Map(str)
+    p.run().wait_until_finish()
+    assert "step 'loop/in windows~1'" in caplog.text

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.errors import counted, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults, current_step
+from tidegate.sdk.portable.integrity import with_bodies
 from tidegate.sdk.portable.seal import warn_if_idle
 from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
 
@@ -63,7 +64,7 @@ class Display:
 
     def __init__(self, pipeline: Pipeline, patience: float = PATIENCE) -> None:
         self._name = pipeline.name
-        self._labels = [node.label for node in pipeline.nodes]
+        self._labels = [node.label for node in with_bodies(pipeline.nodes)]
         self._patience = patience
         self._results: Callable[[], MetricResults] | None = None
         self._stopped = threading.Event()

@@ -255,7 +255,7 @@ class MicroBatches(Runner):
         try:
             batches.run()
         finally:
-            log_warnings(batches.metrics, options.max_end_timers, pipeline)
+            log_warnings(batches.metrics, options.max_end_timers, batches.job.plan.pipeline)
         return Finished(batches.metrics)
 
 

@@ -88,7 +88,7 @@ class DirectRunner(Runner):
                 except SystemExit as error:  # would end the process as if the run had succeeded
                     raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
                 finally:
-                    log_warnings(context.metrics, context.max_end_timers, pipeline)
+                    log_warnings(context.metrics, context.max_end_timers, planned.pipeline)
 
         announce_lossy_sources(pipeline)
         if self.watch is not None:

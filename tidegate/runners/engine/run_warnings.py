@@ -13,6 +13,7 @@ from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
 from tidegate.sdk.errors import counted
 from tidegate.sdk.metrics import ENGINE, ROUND, MetricCells, MetricKey
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.integrity import with_bodies
 from tidegate.sdk.windowing.strategy import is_global
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def announce_lossy_sources(pipeline: portable.Pipeline) -> None:
 
 
 def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
-    """Log the warnings that follow from the counters of a finished run, at most one of each kind per step."""
+    """Log the warnings that follow from the counters of a finished run, at most one of each kind per step. `pipeline`
+    is that of the plan, whose steps have the labels that metrics have."""
     texts = [
         *endless_timers(metrics, max_end_timers),
         *without_watermark(pipeline, metrics),
@@ -60,7 +62,7 @@ def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.P
 def endless_timers(metrics: MetricCells, max_end_timers: int) -> Iterator[str]:
     """Warnings about steps that kept setting timers after the end of input until some were dropped."""
     for key, keys in sorted(metrics.counters.items(), key=lambda item: item[0].step):
-        if (key.namespace, key.name) == (ENGINE, FULL_KEYS) and keys:
+        if (key.namespace, key.name) == (ENGINE, FULL_KEYS) and keys and ROUND not in key.step:
             dropped = metrics.counters.get(MetricKey(key.step, ENGINE, DROPPED_TIMERS), 0)
             yield (
                 f"step {key.step!r} kept setting timers after the end of its input, for {keys:,} "
@@ -97,7 +99,7 @@ def without_watermark(pipeline: portable.Pipeline, metrics: MetricCells) -> Iter
 
 def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Iterator[str]:
     """Warnings about steps that assigned event-time windows to elements without timestamps."""
-    for node in pipeline.nodes:
+    for node in with_bodies(pipeline.nodes):
         if not isinstance(node, portable.AssignWindows):
             continue
         windows = type(node.windowing.assigner).__name__

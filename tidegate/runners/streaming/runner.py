@@ -115,7 +115,7 @@ class StreamingRunner(Runner):
             job.wait()
         finally:
             job.close()
-            log_warnings(job.metrics, submitted.job.settings.max_end_timers, pipeline)
+            log_warnings(job.metrics, submitted.job.settings.max_end_timers, submitted.job.plan.pipeline)
         if job.error is not None:
             raise job.error from job.error.__cause__
         return Finished(job.metrics)
