@@ -175,6 +175,20 @@ def test_a_loop_without_enough_rounds_warns_and_is_not_converged(
     ) in caplog.text + capfd.readouterr().err
 
 
+def test_the_warning_of_a_loop_that_ran_several_times_says_how_many_rounds_a_run_had(
+    runner: str, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def outer(x: Any) -> Any:
+        return x | "in" >> tg.Iterate(halved, rounds=2, until=tg.Settled(by=1))
+
+    with TestPipeline(runner) as p:
+        assert_that(p | tg.Create([("a", 64.0)]) | "out" >> tg.Iterate(outer, rounds=3), equal_to([("a", 1.0)]))
+    assert (
+        "the loop 'out/in' was over after 2 rounds in 2 of its 3 runs, and its condition was not met: its result is "
+        "what the last round gave"
+    ) in caplog.text + capfd.readouterr().err
+
+
 def test_a_strict_loop_without_enough_rounds_fails(runner: str) -> None:
     p = TestPipeline(runner)
     _ = p | tg.Create(HALVED) | tg.Iterate(halved, rounds=2, until=tg.Settled(), strict=True) | tg.Map(repr)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
-from tidegate.runners.engine.iteration.decision import NOT_CONVERGED, ROUNDS
+from tidegate.runners.engine.iteration.decision import CONVERGED, NOT_CONVERGED, ROUNDS
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
 from tidegate.sdk.errors import counted
@@ -53,7 +53,7 @@ def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.P
         *endless_timers(metrics, max_end_timers),
         *without_watermark(pipeline, metrics),
         *without_timestamps(pipeline, metrics),
-        *not_converged(metrics),
+        *not_converged(pipeline, metrics),
     ]
     for text in texts:
         warn(text)
@@ -120,15 +120,21 @@ def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Ite
             )
 
 
-def not_converged(metrics: MetricCells) -> Iterator[str]:
+def not_converged(pipeline: portable.Pipeline, metrics: MetricCells) -> Iterator[str]:
     """Warnings about loops that were over because they had no more rounds, although their condition was not met."""
-    for key, times in sorted(metrics.counters.items(), key=lambda item: item[0].step):
-        if (key.namespace, key.name) == (ENGINE, NOT_CONVERGED) and times and ROUND not in key.step:
-            rounds = metrics.counters.get(MetricKey(key.step, ENGINE, ROUNDS), 0)
+    loops = [node for node in with_bodies(pipeline.nodes) if isinstance(node, portable.Iterate)]
+    for loop in sorted(loops, key=lambda loop: loop.label):
+        total, met, unmet = (
+            metrics.counters.get(MetricKey(loop.label, ENGINE, name), 0) for name in (ROUNDS, CONVERGED, NOT_CONVERGED)
+        )
+        if unmet:
+            if met + unmet == 1:
+                how_long = f"after {counted(total, 'round')}"
+            else:  # it is in a loop that ran it so often, and the counter is that of the rounds of all runs
+                how_long = f"after {counted(loop.rounds, 'round')} in {unmet:,} of its {counted(met + unmet, 'run')}"
             yield (
-                f"the loop {key.step!r} was over after {counted(rounds, 'round')}, and its condition was not met: its "
-                "result is what the last round gave. Give it more rounds or another condition; strict=True "
-                "fails such a run"
+                f"the loop {loop.label!r} was over {how_long}, and its condition was not met: its result is what the "
+                "last round gave. Give it more rounds or another condition; strict=True fails such a run"
             )
 
 
