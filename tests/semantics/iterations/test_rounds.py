@@ -219,6 +219,49 @@ def test_rounds_of_a_stream_are_those_of_its_unrolling(stream_runner: str) -> No
         assert_that(found.out["seen"], equal_to([("a", 1), ("a", 2), ("a", 4), ("a", 5), ("a", 6), ("a", 8)]))
 
 
+def test_a_loop_over_bounded_data_keeps_its_condition_in_a_loop_over_a_stream(stream_runner: str) -> None:
+    stream = TestStream().add_elements([tg.TimestampedValue(0, 1)]).advance_watermark_to_infinity()
+
+    def doubled(x: Any) -> Any:
+        new = x | "double" >> tg.Map(lambda n: 2 * n)
+        return tg.Round(new, again=new | "small" >> tg.Filter(lambda n: n < 100), out={"all": new})
+
+    with TestPipeline(stream_runner) as p:
+        few = p | "few" >> tg.Create([3, 5])
+
+        def step(x: Any) -> Any:
+            numbered = few | "number" >> tg.Map(lambda n, r=tg.DoFn.RoundParam: n + r)
+            inner = numbered | "inner" >> tg.Iterate(doubled, rounds=20)
+            held = tg.AsList(inner.out["all"])
+            ends = tg.AsList(inner.result)
+            return x | "add" >> tg.Map(lambda n, ends, of_all: n + sum(ends) + len(of_all), ends, held)
+
+        found = p | stream | tg.Iterate(step, rounds=2)
+        # Of 4 and 6, there are 128 and 192 after 5 rounds; of 5 and 7, 160 and 224.
+        assert_that(found, equal_to([128 + 192 + 10 + 160 + 224 + 10]))
+
+
+def test_a_loop_with_a_solution_is_one_in_a_loop_over_a_stream(stream_runner: str) -> None:
+    stream = TestStream().add_elements([tg.TimestampedValue(0, 1)]).advance_watermark_to_infinity()
+
+    def lowered(solution: Any, work: Any) -> Any:
+        less = work | "less" >> tg.MapTuple(lambda key, n: (key, n - 2)).with_output_types(tuple[str, int])
+        return less | "left" >> tg.Filter(lambda pair: pair[1] > 0)
+
+    with TestPipeline(stream_runner) as p:
+        pairs = p | "pairs" >> tg.Create([("a", 5), ("b", 2)]).with_output_types(tuple[str, int])
+
+        def step(x: Any) -> Any:
+            numbered = pairs | "number" >> tg.Map(
+                lambda pair, r=tg.DoFn.RoundParam: (pair[0], pair[1] + r)
+            ).with_output_types(tuple[str, int])
+            least = (numbered, numbered) | "inner" >> tg.IterateDelta(lowered, merge=min)
+            return x | "add" >> tg.Map(lambda n, least: n + sum(v for _, v in least), tg.AsList(least))
+
+        found = p | stream | tg.Iterate(step, rounds=2)
+        assert_that(found, equal_to([2 + 1 + 1 + 2]))
+
+
 def test_a_join_with_a_constant_counts_each_pair_that_it_makes(runner: str) -> None:
     pipeline = TestPipeline(runner)
     known = pipeline | "known" >> tg.Create([(1, "a"), (1, "b"), (2, "c")])

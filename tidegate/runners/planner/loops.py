@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from tidegate.runners.plan import Decision, Plan, with_round
 from tidegate.runners.planner.rewrite import drop_dead, emitted_as
@@ -107,19 +107,24 @@ def with_inputs_of_steps(pipeline: Pipeline) -> Pipeline:
 
 def unrolled(pipeline: Pipeline) -> Pipeline:
     """The pipeline with the bodies of loops over unbounded input written out, a copy for each round."""
-    bounded = {collection.id: collection.bounded for collection in pipeline.collections}
-    if all(bounded[out.collection] for node in pipeline.nodes if isinstance(node, Iterate) for out in node.outputs):
+    known = {collection.id: collection for collection in pipeline.collections}
+    if not any(_is_of_stream(node, known) for node in pipeline.nodes):
         return pipeline
     nodes: list[Node] = []
     collections = list(pipeline.collections)
     for node in pipeline.nodes:
-        if isinstance(node, Iterate) and not all(bounded[out.collection] for out in node.outputs):
+        if _is_of_stream(node, known):
             more, inner = _unroll(node)
             nodes += more
             collections += inner
         else:
             nodes.append(node)
     return replace(pipeline, nodes=tuple(nodes), collections=tuple(collections))
+
+
+def _is_of_stream(node: Node, collections: Mapping[str, Collection]) -> TypeGuard[Iterate]:
+    """Whether a node is a loop over unbounded input. Such a loop has a number of rounds, and no condition."""
+    return isinstance(node, Iterate) and not all(collections[out.collection].bounded for out in node.outputs)
 
 
 def _unroll(loop: Iterate) -> tuple[list[Node], list[Collection]]:
@@ -133,7 +138,7 @@ def _unroll(loop: Iterate) -> tuple[list[Node], list[Collection]]:
         names = {id: f"{id}~{number}" for id in inside} | current
         for node in loop.body:
             copied = _copy(node, names, number)
-            if isinstance(copied, Iterate):
+            if _is_of_stream(node, inside) and isinstance(copied, Iterate):
                 more, inner = _unroll(copied)
                 nodes += more
                 collections += inner
@@ -198,6 +203,8 @@ def _copy_loop(loop: Iterate, names: Mapping[str, str], number: int) -> Iterate:
         ),
         body=tuple(body),
         collections=tuple(replace(each, id=inner[each.id]) for each in loop.collections),
+        again=tuple(map(name, loop.again)),
+        until=None if loop.until is None else name(loop.until),
         gives=tuple(map(name, loop.gives)),
     )
 
