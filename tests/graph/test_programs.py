@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,22 @@ def test_blocks_of_other_kinds_keep_their_ids_and_lengths() -> None:
     parts = {frozenset(id for id in label if label[id] == each) for each in set(label.values())}
     assert parts == {frozenset({1, 1.5, huge, huge + 1}), frozenset({"1", "x"}), frozenset({b"1", b"x"})}
     assert found(graph.shortest_paths(1.5)) == {1.5: 0, 1: 0.5, huge: 1.5}
+
+
+def test_times_in_arrays_are_what_they_were() -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    day = np.array(["2024-05-01"], "datetime64[D]")
+    nanosecond, second = np.array([1], "timedelta64[ns]"), np.array([1], "timedelta64[s]")
+    blocks = [
+        (day, second, nanosecond),
+        (np.ma.array(["x"]), np.array(["y"]), np.array(["2024-05-01"], "datetime64[ns]")),
+    ]
+    graph = Graph.from_arrays(p | tg.Create([0]) | tg.FlatMap(lambda _: blocks))
+    may, one = date(2024, 5, 1), timedelta(seconds=1)
+    assert {edge.source: edge.value for edge in graph.edges.collect()} == {may: nanosecond[0], "x": blocks[1][2][0]}
+    label = found(graph.connected_components())
+    assert label.keys() == {may, one, "x", "y"}
+    assert label[may] == label[one] != label["x"] == label["y"]
 
 
 @pytest.mark.parametrize("values", [np.array(["3"]), np.array([10**400], object), np.array([None], object)])

@@ -155,6 +155,50 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: arrays((np.arange(2), np.arange(3))).edges,
         "the arrays of a block have one dimension, and the same length, not the shapes [(2,), (3,)]",
     ),
+    "NaN as an id": (
+        lambda: graph_of([(float("nan"), 1.0), (2.0, 3.0)], []).connected_components(),
+        "a key of type float has no canonical encoding: nan: NaN does not equal itself, so it can't be grouped; drop "
+        "or replace it before grouping\n  in step 'Graph/arrays', applied at ",
+    ),
+    "a list as an id": (
+        lambda: graph_of([([1], [2])], []).triangles(),
+        "a key of type list has no canonical encoding: [1]: it can change; use tuple(key)\n  in step 'Graph/arrays'",
+    ),
+    "a list as the id of a vertex": (
+        lambda: graph_of([("a", "b")], [([1], None)]).pagerank(rounds=1),
+        "a key of type list has no canonical encoding: [1]: it can change; use tuple(key)",
+    ),
+    "NaN in an array": (
+        lambda: arrays((np.array([1.5]), np.array([np.nan]))).core_numbers(),
+        "a key of type float has no canonical encoding: nan",
+    ),
+    "nanoseconds as ids": (
+        lambda: arrays((np.array([1]), np.array(["2024-05-01"], "datetime64[ns]"))).edges,
+        "the targets of a block have the type datetime64[ns], and 2024-05-01T00:00:00.000000000 can't be an id: give "
+        "dates, as in array.astype('datetime64[D]'), or numbers, as in array.astype('int64')",
+    ),
+    "times of a day as ids": (
+        lambda: arrays((np.array([1]), np.array([2])), np.array(["2024-05-01T12"], "datetime64[s]")).vertices,
+        "the ids of a block have the type datetime64[s], and 2024-05-01T12:00:00 can't be an id: give dates",
+    ),
+    "no time as an id": (
+        lambda: arrays((np.array(["2024-05-01", "NaT"], "datetime64[D]"), np.array([1, 2]))).connected_components(),
+        "the sources of a block have the type datetime64[D], and NaT can't be an id",
+    ),
+    "months as ids": (
+        lambda: arrays((np.array([5], "timedelta64[M]"), np.array([1]))).edges,
+        "the sources of a block have the type timedelta64[M], and 5 months can't be an id: give timedeltas, as in "
+        "array.astype('timedelta64[us]'), or numbers",
+    ),
+    "masked ids": (
+        lambda: arrays((np.ma.array([1, 2], mask=[False, True]), np.array([3, 4]))).edges,
+        "the sources of a block are an array that masks some of its entries, and an edge or a vertex can't be left "
+        "half out: leave masked entries out of all arrays of the block, or fill them with array.filled(value)",
+    ),
+    "masked weights": (
+        lambda: arrays((np.array([1]), np.array([3]), np.ma.array([2.0], mask=[True]))).pagerank(rounds=1),
+        "the values of a block are an array that masks some of its entries",
+    ),
     "a message for all edges": (
         lambda: graph_of().pregel(lambda s, e: np.zeros(3), sum, np.add, lambda i, v: np.zeros(len(i)), arrays=True),
         "must return a message for each of 4 edges, not an array of the shape (3,)",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, timedelta
 from itertools import chain
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from tidegate.graph.edges import Edge
-from tidegate.sdk.data.keys import key_bytes
+from tidegate.sdk.data.keys import check_keys, key_bytes
 from tidegate.sdk.errors import shorten
 
 Numbers: TypeAlias = npt.NDArray[np.intp]
@@ -29,6 +29,13 @@ VertexBlock: TypeAlias = tuple[Column, Column | None]
 
 SPARSE = 4
 """Ids are numbered by a table of all integers between the least and the greatest, up to so many for each mention."""
+
+_TIMES: Final = {
+    "M": (date, "dates", "datetime64[D]"),
+    "m": (timedelta, "timedeltas", "timedelta64[us]"),
+}
+"""What ids are that NumPy has as times or as lengths of time. A time of day has no time zone there, so it can't be a
+key, and of nanoseconds, or of months, Python has no more than a number."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,10 +137,10 @@ def given_edges(element: Any) -> Block:
     match element:
         case (np.ndarray() as sources, np.ndarray() as targets):
             _check_lengths(sources, targets)
-            return sources, targets, None
+            return _given_ids(sources, "sources"), _given_ids(targets, "targets"), None
         case (np.ndarray() as sources, np.ndarray() as targets, np.ndarray() as values):
             _check_lengths(sources, targets, values)
-            return sources, targets, values
+            return _given_ids(sources, "sources"), _given_ids(targets, "targets"), _unmasked(values, "values")
     raise ValueError(
         f"edges in arrays are (sources, targets) or (sources, targets, values), each a NumPy array, not "
         f"{shorten(element, 60)}"
@@ -145,10 +152,10 @@ def given_vertices(element: Any) -> VertexBlock:
     match element:
         case np.ndarray() as ids:
             _check_lengths(ids)
-            return ids, None
+            return _given_ids(ids, "ids"), None
         case (np.ndarray() as ids, np.ndarray() as values):
             _check_lengths(ids, values)
-            return ids, values
+            return _given_ids(ids, "ids"), _unmasked(values, "values")
     raise ValueError(
         f"vertices in arrays are an array of ids, or a pair of arrays, (ids, values), not {shorten(element, 60)}"
     )
@@ -158,6 +165,31 @@ def _check_lengths(*columns: npt.NDArray[Any]) -> None:
     shapes = [column.shape for column in columns]
     if len(shapes[0]) != 1 or len(set(shapes)) != 1:
         raise ValueError(f"the arrays of a block have one dimension, and the same length, not the shapes {shapes}")
+
+
+def _given_ids(column: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """An array of ids; ValueError if Python has no values that are these ids, and can be keys."""
+    if column.dtype.kind in _TIMES:
+        kind, name, exact = _TIMES[column.dtype.kind]
+        wrong = next((at for at, each in enumerate(column.tolist()) if type(each) is not kind), None)
+        if wrong is not None:
+            raise ValueError(
+                f"the {what} of a block have the type {column.dtype}, and {column[wrong]} can't be an id: "
+                f"give {name}, as in array.astype({exact!r}), or numbers, as in array.astype('int64')"
+            )
+    return _unmasked(column, what)
+
+
+def _unmasked(column: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
+    """An array without a mask; ValueError if there are entries that it hides."""
+    if not isinstance(column, np.ma.MaskedArray):
+        return column
+    if np.ma.is_masked(column):
+        raise ValueError(
+            f"the {what} of a block are an array that masks some of its entries, and an edge or a vertex can't be "
+            "left half out: leave masked entries out of all arrays of the block, or fill them with array.filled(value)"
+        )
+    return np.asarray(column.data)
 
 
 def graph_arrays(_: object, edges: Sequence[Block], vertices: Sequence[VertexBlock], directed: bool) -> GraphArrays:
@@ -188,9 +220,20 @@ def _numbered(columns: list[Column]) -> tuple[Column, list[Numbers]]:
     if all(isinstance(column, np.ndarray) and column.dtype.kind == "i" for column in filled):
         return _numbered_integers([np.asarray(column, np.int64) for column in columns])
     listed = [_listed(column) for column in columns]
-    known = _in_order(list(dict.fromkeys(chain.from_iterable(listed))))
+    known = _in_order(_distinct(listed))
     number = {id: at for at, id in enumerate(known)}
     return known, [np.fromiter(map(number.__getitem__, column), np.intp, len(column)) for column in listed]
+
+
+def _distinct(columns: list[list[Any]]) -> list[Any]:
+    """The ids that occur, each once; KeyEncodingError for one that can't be a key, as other steps raise it."""
+    try:
+        distinct = list(dict.fromkeys(chain.from_iterable(columns)))
+    except TypeError:  # one of them is a list, say, which has no hash
+        check_keys(chain.from_iterable(columns))
+        raise
+    check_keys(distinct)
+    return distinct
 
 
 def _numbered_integers(columns: list[npt.NDArray[np.int64]]) -> tuple[Column, list[Numbers]]:
@@ -259,11 +302,24 @@ def _joined(columns: Sequence[Column]) -> Column:
     filled = [column for column in columns if len(column)]
     if len(filled) < 2:
         return (*filled, *columns, [])[0]
-    kinds = {column.dtype.kind if isinstance(column, np.ndarray) else None for column in filled}
+    kinds = set(map(_kind, filled))
     if len(kinds) == 1 and None not in kinds:
         return np.concatenate(filled)
     return list(chain.from_iterable(map(_listed, filled)))
 
 
+def _kind(column: Column) -> str | None:
+    """What arrays have in common that can be joined without changing their values; None for a list."""
+    if not isinstance(column, np.ndarray):
+        return None
+    return column.dtype.str if column.dtype.kind in _TIMES else column.dtype.kind
+
+
 def _listed(column: Column) -> list[Any]:
-    return column.tolist() if isinstance(column, np.ndarray) else column
+    """The values of a column as Python objects, or as those of NumPy where Python has none that are the same."""
+    if not isinstance(column, np.ndarray):
+        return column
+    listed: list[Any] = column.tolist()
+    if column.dtype.kind in _TIMES and not all(isinstance(each, (date, timedelta)) for each in listed):
+        return list(column)
+    return listed
