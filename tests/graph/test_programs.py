@@ -172,6 +172,16 @@ def test_blocks_of_other_kinds_keep_their_ids_and_lengths() -> None:
     assert found(graph.shortest_paths(1.5)) == {1.5: 0, 1: 0.5, huge: 1.5}
 
 
+def test_a_block_of_no_edges_gives_no_values() -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    none = np.array([])
+    blocks = [(none, none, none), (np.array([1]), np.array([2]))]
+    more = p | "v" >> tg.Create([0]) | "more" >> tg.FlatMap(lambda _: [(none, none), np.array([3])])
+    graph = Graph.from_arrays(p | tg.Create([0]) | tg.FlatMap(lambda _: blocks), more)
+    assert found(graph.shortest_paths(1)) == {1: 0, 2: 1}
+    assert found(graph.local(lambda g: dict(g.nodes(data=True)))) == {1: {}, 2: {}, 3: {}}
+
+
 def test_times_in_arrays_are_what_they_were() -> None:
     p = tg.Pipeline(options=["--runner", "direct"])
     day = np.array(["2024-05-01"], "datetime64[D]")

@@ -72,6 +72,10 @@ BUILDING: dict[str, tuple[Callable[[], object], str]] = {
         lambda: graph_of().pregel(same, len, same, arrays=True),
         "pregel(arrays=True) combines messages by min, max or sum, not by <built-in function len>",
     ),
+    "a combiner without hash": (
+        lambda: graph_of().pregel(same, [min], same, arrays=True),
+        "pregel(arrays=True) combines messages by min, max or sum, not by [<built-in function min>]",
+    ),
     "changed over arrays": (
         lambda: graph_of().pregel(same, min, same, changed=same, arrays=True),
         "pregel(arrays=True) compares states by their elements: it takes no changed=…",
@@ -79,6 +83,10 @@ BUILDING: dict[str, tuple[Callable[[], object], str]] = {
     "no such library": (
         lambda: graph_of().local(same, to="boost"),
         "local hands a graph to one of 'networkx', 'rustworkx', 'igraph', not to 'boost'",
+    ),
+    "a list of libraries": (
+        lambda: graph_of().local(same, to=["networkx"]),
+        "local hands a graph to one of 'networkx', 'rustworkx', 'igraph', not to ['networkx']",
     ),
 }
 

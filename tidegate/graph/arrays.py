@@ -198,10 +198,10 @@ def graph_arrays(_: object, edges: Sequence[Block], vertices: Sequence[VertexBlo
     given = _joined([block[0] for block in vertices])
     ids, (from_, to, own) = _numbered([sources, targets, given])
     values = None
-    if any(block[2] is not None for block in edges):
+    if any(block[2] is not None and len(block[0]) for block in edges):
         values = _joined([_none(len(block[0])) if block[2] is None else block[2] for block in edges])
     vertex_values: list[Any] | None = None
-    if any(block[1] is not None for block in vertices):
+    if any(block[1] is not None and len(block[0]) for block in vertices):
         vertex_values = [None] * len(ids)
         pairs = chain.from_iterable(map(vertices_of, vertices))
         for number, (_, value) in zip(own.tolist(), pairs):

@@ -80,7 +80,7 @@ class Local(Transform):
 
     def expand(self, input: PCollection[GraphArrays]) -> PCollection[tuple[Any, Any]]:
         check_function("local", "fn", self.fn)
-        if self.to not in MAKERS:
+        if self.to not in list(MAKERS):  # a list has no need of a hash
             raise BuildError(f"local hands a graph to one of {', '.join(map(repr, MAKERS))}, not to {shorten(self.to)}")
         if find_spec(self.to) is None:
             raise BuildError(f"local(to={self.to!r}) needs the package {self.to}: pip install {self.to}")
