@@ -78,6 +78,43 @@ def test_states_over_arrays_may_have_several_numbers() -> None:
     assert {id: state.tolist() for id, state in found(states).items()} == {1: [1, -1], 2: [2, -1], 3: [3, -1]}
 
 
+@pytest.mark.parametrize("combine", [min, max])
+@pytest.mark.parametrize("values", [["x", "yyy", "z"], ["x\0", "yyy", "z"], [2**53 + 1, 0.5, 2**53], [2**63, -1, 7]])
+def test_programs_over_arrays_give_what_those_of_single_vertices_give(values: list[Any], combine: Any) -> None:
+    edges, vertices = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "a")], list(zip("abc", values))
+
+    def better(before: Any, message: Any) -> Any:
+        return combine(before, message)
+
+    def better_of_each(before: Any, messages: Any) -> Any:
+        return np.where((before < messages) == (combine is min), before, messages)
+
+    one = graph_of(edges, vertices).pregel(lambda state, edge: state, combine, better)
+    all_ = graph_of(edges, vertices).pregel(lambda states, edges: states, combine, better_of_each, arrays=True)
+    expected = dict.fromkeys("abc", combine(values))
+    for given in (one, all_):
+        assert {id: (type(state), state) for id, state in found(given).items()} == {
+            id: (type(state), state) for id, state in expected.items()
+        }
+
+
+def test_texts_over_arrays_are_added_and_may_become_longer_or_numbers() -> None:
+    edges, vertices = [("a", "c"), ("b", "c")], [("a", "x"), ("b", "yy"), ("c", "")]
+    graph = graph_of(edges, vertices)
+    joined = graph.pregel(lambda states, edges: states, sum, lambda states, more: more, arrays=True)
+    assert found(joined) == {"a": "x", "b": "yy", "c": "xyy"}
+    lengths = graph.pregel(
+        lambda states, edges: np.strings.str_len(states), sum, lambda states, n: n, arrays=True, name="n"
+    )
+    assert found(lengths) == {"a": "x", "b": "yy", "c": 3}
+
+
+def test_numbers_over_arrays_stay_what_they_are_when_others_become_floats() -> None:
+    graph = graph_of([("a", "b")], [("a", 2**53 + 1), ("b", 1)])
+    halved = graph.pregel(lambda states, edges: states * 0 + 0.5, sum, lambda states, half: half, arrays=True)
+    assert found(halved) == {"a": 2**53 + 1, "b": 0.5}
+
+
 def test_an_undirected_edge_leads_both_ways_and_a_loop_once() -> None:
     graph = graph_of([(1, 2), (3, 3)], [], directed=False)
     heard = graph.scatter_gather(

@@ -19,6 +19,13 @@ COMBINERS: Final[dict[Any, np.ufunc]] = {min: np.minimum, max: np.maximum, sum: 
 """What messages in arrays can be combined by, with what computes it."""
 
 
+EXACT: Final = 2**53
+"""Up to here every integer is a float."""
+
+_TEXTS: Final = frozenset("US")
+"""The kinds of arrays of text and of bytes."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ways:
     """The ways along edges, in the order of their targets."""
@@ -82,13 +89,13 @@ class ArrayPregel(ArrayProgram[Ways, VertexStates]):
         begins = np.flatnonzero(np.diff(targets, prepend=-1))
         receivers = targets[begins]
         before = state.states[receivers]
-        after = np.asarray(self.update(before, COMBINERS[self.combine].reduceat(messages, begins)))
+        after = np.asarray(self.update(before, _combined(COMBINERS[self.combine], messages, begins)))
         if after.shape[:1] != receivers.shape:
             raise ValueError(
                 f"{name_of(self.update)} must return a state for each of {len(receivers)} vertices, not an array of "
                 f"the shape {after.shape}"
             )
-        states = state.states.astype(np.result_type(state.states, after))
+        states = state.states.astype(_common(state.states, after))
         states[receivers] = after
         changed = (after != before) & ((after == after) | (before == before))  # NaN equals NaN
         active[receivers] = changed.reshape(len(receivers), -1).any(axis=1)
@@ -166,14 +173,53 @@ def _ways(graph: GraphArrays, edge_values: Column | None) -> Ways:
     return Ways(graph, sources, targets, ids[sources], ids[targets], values[edge][order])
 
 
+def _combined(combine: np.ufunc, messages: npt.NDArray[Any], begins: Numbers) -> npt.NDArray[Any]:
+    """The messages from each beginning to the next combined into one."""
+    if messages.dtype.kind not in _TEXTS:
+        return np.asarray(combine.reduceat(messages, begins))
+    found = combine.reduceat(messages.astype(object), begins)  # NumPy compares texts, but finds no least one
+    return np.asarray(found.astype(messages.dtype.kind))
+
+
+def _common(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> np.dtype[Any]:
+    """The type of an array that holds the values of both as they are."""
+    if one.dtype == other.dtype:
+        return one.dtype
+    kinds = {one.dtype.kind, other.dtype.kind}
+    if len(kinds) > 1 and kinds & {*_TEXTS, "T"}:  # numbers would become text
+        return np.dtype(object)
+    common = np.result_type(one, other)
+    return common if all(_fit(each, common) for each in (one, other)) else np.dtype(object)
+
+
+def _fit(values: npt.NDArray[Any], type_: np.dtype[Any]) -> bool:
+    """Whether integers stay what they are as that type; other values do."""
+    if values.dtype.kind not in "iu" or type_.kind not in "fc" or not values.size:
+        return True
+    return bool(values.min() >= -EXACT and values.max() <= EXACT)
+
+
 def _array(values: Any) -> npt.NDArray[Any]:
-    """Values as an array of one dimension: of numbers or texts where all are, else of objects."""
+    """Values as an array of one dimension: of numbers or texts where all are, and NumPy has them as they are, else of
+    objects."""
     if isinstance(values, np.ndarray):
         return values
     kinds = set(map(type, values))
     if kinds and (kinds <= {int, float, bool} or kinds == {str}):
-        return np.array(values)
+        made = np.array(values)
+        if _are(made, values, kinds):
+            return made
     objects = np.empty(len(values), object)
     for at, value in enumerate(values):  # an assignment at once would take arrays apart
         objects[at] = value
     return objects
+
+
+def _are(made: npt.NDArray[Any], values: Any, kinds: set[type]) -> bool:
+    """Whether an array has the values, of those types, that it was made of: NumPy rounds large integers among floats,
+    and drops NUL at the end of a text."""
+    if made.dtype.kind == "f" and float not in kinds:  # of integers that no one type of integers has
+        return False
+    if made.dtype.kind not in "fU" or kinds == {float}:
+        return True
+    return all(new == old or old != old for new, old in zip(made.tolist(), values, strict=True))
