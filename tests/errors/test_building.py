@@ -283,6 +283,19 @@ def test_a_pipeline_without_steps_is_refused() -> None:
             "BuildError: Create takes an iterable of elements, not one str: put it in a list",
         ),
         (lambda p: p | tg.Create(5), "BuildError: Create takes an iterable of elements, not int"),
+        (
+            lambda p: p | tg.Create([1]) | tg.Map(str).with_exception_handling(tag=1),  # type: ignore[arg-type]
+            "BuildError: tag, the name of the output for dead letters, is a non-empty string, not 1",
+        ),
+        (
+            lambda p: p | tg.Create([1]) | tg.Map(str).with_outputs("a", main=1),  # type: ignore[arg-type]
+            "BuildError: output tags are distinct non-empty strings, not (1, 'a')",
+        ),
+        (
+            lambda p: p | tg.Create([1]) | "s" >> tg.Map(str).with_outputs("bad").with_exception_handling(),  # type: ignore[attr-defined]
+            "BuildError: two outputs are named 'bad': name that of the dead letters with tag=…\n"
+            "  in step 's', applied at HERE",
+        ),
     ],
 )
 def test_invalid_arguments_of_steps_are_refused(build: Any, message: str) -> None:

@@ -66,6 +66,10 @@ CASES: dict[str, tuple[Callable[[Any], object], str]] = {
         feedback(lambda x: tg.Round(x, out={"too_far": x})),
         "out can't be named 'too_far', the name of the output for max_hops",
     ),
+    "numbers as names": (
+        feedback(lambda x: tg.Round(x, out={1: x, 2: x})),
+        "the names in out are non-empty strings, not 1, 2",
+    ),
     "out of a kind": (feedback(lambda x: tg.Round(x, out=3)), "out of a loop is a PCollection, not 3"),
     "nothing of the input": (
         lambda x: x | tg.Feedback(lambda before: tg.Round(x, out=before)),

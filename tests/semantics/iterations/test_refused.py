@@ -104,6 +104,31 @@ CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         lambda p, x: {"a": x} | tg.Iterate(lambda of: tg.Round(of, out={"a": of["a"]}), rounds=1),
         "out can't be named 'a', which is the name of a loop variable",
     ),
+    "the name of the result": (
+        iterate(lambda x: tg.Round(x, out={"main": x})),
+        "out can't be named 'main', which is the name of the result of a loop with one variable",
+    ),
+    "a number as a name": (
+        iterate(lambda x: tg.Round(x, out={1: x, "1": x})),
+        "the names in out are non-empty strings, not 1",
+    ),
+    "a number beside variables of a tuple": (
+        lambda p, x: (x, x) | tg.Iterate(lambda both: tg.Round(both, out={1: both[0]}), rounds=2),
+        "the names in out are non-empty strings, not 1",
+    ),
+    "no name": (
+        iterate(lambda x: tg.Round(x, out={"": x})),
+        "the names in out are non-empty strings, not ''",
+    ),
+    "numbers as variables": (
+        lambda p, x: {1: x, "1": x} | tg.Iterate(lambda both: both, rounds=2),
+        "the names of loop variables are non-empty strings, not 1",
+    ),
+    "another name returned": (
+        lambda p, x: {"1": x} | tg.Iterate(lambda of: {1: of["1"]}, rounds=2),
+        "<lambda> must return what the next round takes, the loop variables 1, and returned {1: <PCollection "
+        "'Iterate:1~before' of int: bounded>}",
+    ),
     "again of a kind": (iterate(lambda x: tg.Round(x, again=3)), "again of a loop is a PCollection, not 3"),
     "a round without loop": (
         lambda p, x: x | tg.Map(lambda n, r=tg.DoFn.RoundParam: n),
@@ -217,6 +242,10 @@ ANY = tg.Repeatedly(tg.AfterCount(1))
 _RETURNS = "must return the updates of the solution, or a tuple of them and of the next workset, and returned"
 _LOOKUPS = "a Solution can only be looked up: write `pairs | solution.lookup()`, which gives (key, (value, known))"
 DELTA_CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
+    "a number as a name": (
+        delta(lambda solution, work: tg.Round(work, out={1: work})),
+        "the names in out are non-empty strings, not 1",
+    ),
     "no function": (delta(3), "IterateDelta takes a function of a Solution and a PCollection, not 3"),
     "less than no rounds": (delta(min, rounds=-1), "rounds is at least 0, not -1"),
     "rounds of a kind": (delta(min, rounds="2"), "rounds is a number, not '2'"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, Protocol,
 from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method
 from tidegate.sdk.authoring.side_inputs import MISSING
 from tidegate.sdk.data.values import TimestampedValue
-from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives.exception_handling import DEAD_LETTER, Handled
@@ -82,7 +82,7 @@ class ElementStep(Transform, Generic[E, R]):
 
     def with_outputs(self, *tags: str, main: str = portable.MAIN) -> PTransform[PCollection[E], MultiOutput]:
         """Declare further outputs: a `TaggedOutput(tag, value)` goes to `out.tag`, other results go to `out[main]`."""
-        bad = [tag for tag in tags if not isinstance(tag, str) or not tag]
+        bad = [tag for tag in (main, *tags) if not isinstance(tag, str) or not tag]
         if bad or len({*tags, main}) != len(tags) + 1:
             raise BuildError(f"output tags are distinct non-empty strings, not {(main, *tags)!r}")
         tagged: Any = copy.copy(self)
@@ -109,6 +109,8 @@ class ElementStep(Transform, Generic[E, R]):
         classes = exc_class if isinstance(exc_class, tuple) else (exc_class,)
         if not classes or not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
             raise BuildError(f"exc_class is an exception class, or a tuple of them, not {exc_class!r}")
+        if not isinstance(tag, str) or not tag:
+            raise BuildError(f"tag, the name of the output for dead letters, is a non-empty string, not {shorten(tag)}")
         handled: Any = copy.copy(self)
         handled.dead_letters = portable.DeadLetters(
             tag, None if exc_class is Exception else UserFn.of(exc_class, "exc_class"), partial, threshold
@@ -127,6 +129,8 @@ class ElementStep(Transform, Generic[E, R]):
         ]
         dead = self.dead_letters
         if dead:
+            if dead.tag in (self.main_tag, *self.tags):
+                raise BuildError(f"two outputs are named {dead.tag!r}: name that of the dead letters with tag=…")
             outputs.append(
                 pipeline.collection(
                     dead.tag, element_type=DEAD_LETTER, windowing=input.windowing, bounded=input.is_bounded

@@ -10,7 +10,7 @@ from tidegate.sdk.pipeline import PCollection, Pipeline, are_bounded, capture, i
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.integrity import reads, with_bodies
 from tidegate.sdk.primitives.iteration import Round
-from tidegate.sdk.primitives.loop_body import check_body, checked_collection
+from tidegate.sdk.primitives.loop_body import check_body, checked_collection, checked_outputs
 from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.relational.relations import Compute
 from tidegate.sdk.steps.builder import Body, reads_round
@@ -150,8 +150,7 @@ def _returned(body: str, turn: Any) -> tuple[PCollection[Any], dict[str, PCollec
         )
     match turn.out:
         case Mapping() if turn.out:
-            for name, pcoll in turn.out.items():
-                checked_collection(pcoll, f"out[{name!r}]")
+            checked_outputs(turn.out)
             if TOO_FAR in turn.out:
                 raise BuildError(f"out can't be named {TOO_FAR!r}, the name of the output for max_hops")
             return turn.new, dict(turn.out)

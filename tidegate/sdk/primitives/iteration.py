@@ -10,7 +10,16 @@ from typing import Any, Final, Generic, NoReturn, TypeVar, overload
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
 from tidegate.sdk.portable.loop_variable import LoopVariable
-from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection, like, parts_of
+from tidegate.sdk.primitives.loop_body import (
+    add_loop,
+    before_round,
+    check_body,
+    check_names,
+    checked_collection,
+    checked_outputs,
+    like,
+    parts_of,
+)
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.user_code.user_fn import name_of
 
@@ -61,9 +70,7 @@ def named_outputs(turn: Round[Any]) -> Mapping[str, PCollection[Any]]:
     """The collections that leave a loop, by name."""
     if not isinstance(turn.out, Mapping):
         raise BuildError(f'out names what leaves the loop, as in out={{"name": pcoll}}: it is {shorten(turn.out)}')
-    for name, pcoll in turn.out.items():
-        checked_collection(pcoll, f"out[{name!r}]")
-    return turn.out
+    return checked_outputs(turn.out)
 
 
 class Until(ABC):
@@ -153,6 +160,8 @@ class Iterate(Transform, Generic[In, Out]):
             raise BuildError(
                 f"Iterate applies to a PCollection, or to a tuple, NamedTuple or dict of them, not to {shorten(input)}"
             )
+        if isinstance(input, Mapping):
+            check_names(input, "the names of loop variables")
         pipeline: Pipeline = given[0][1].pipeline
         before = [before_round(pipeline, name, pcoll) for name, pcoll in given]
         shape = like(input, before)

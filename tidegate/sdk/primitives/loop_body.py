@@ -22,7 +22,7 @@ def parts_of(value: Any) -> list[tuple[str, Any]]:
     """The loop variables in what is iterated, with their names; "" for a single collection."""
     match value:
         case Mapping():
-            return [(str(name), pcoll) for name, pcoll in value.items()]
+            return list(value.items())
         case tuple() if hasattr(value, "_fields"):
             return list(zip(value._fields, value, strict=True))
         case tuple():
@@ -48,6 +48,20 @@ def before_round(pipeline: Pipeline, name: str, start: PCollection[Any]) -> PCol
     """A loop variable as a round finds it."""
     id = f"{pipeline.step}:{name}~before" if name else f"{pipeline.step}~before"
     return PCollection(pipeline, id, portable.MAIN, start.element_type, start.windowing, start.is_bounded)
+
+
+def check_names(names: Iterable[object], of: str) -> None:
+    """Raise BuildError unless names that an author gave are text."""
+    if bad := [name for name in names if not isinstance(name, str) or not name]:
+        raise BuildError(f"{of} are non-empty strings, not {', '.join(map(shorten, bad))}")
+
+
+def checked_outputs(outputs: Mapping[str, PCollection[Any]]) -> Mapping[str, PCollection[Any]]:
+    """What leaves a loop, by name; BuildError if it isn't collections whose names are text."""
+    check_names(outputs, "the names in out")
+    for name, pcoll in outputs.items():
+        checked_collection(pcoll, f"out[{name!r}]")
+    return outputs
 
 
 def checked_collection(value: Any, what: str) -> PCollection[Any]:
@@ -129,7 +143,8 @@ def add_loop(
     and what its rounds give. `more` are further fields of the node."""
     tags = [variable.name or portable.MAIN for variable in variables]
     if twice := [tag for tag in gives if tag in tags]:
-        raise BuildError(f"out can't be named {twice[0]!r}, which is the name of a loop variable")
+        of = "the result of a loop with one variable" if twice[0] == portable.MAIN else "a loop variable"
+        raise BuildError(f"out can't be named {twice[0]!r}, which is the name of {of}")
     results = [
         pipeline.collection(
             tag,
