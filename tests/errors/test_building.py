@@ -231,6 +231,97 @@ def test_the_error_of_iterating_a_collection_says_what_to_do_instead() -> None:
     )
 
 
+class AsksInSetup(tg.DoFn):
+    def setup(self, round: Any = tg.DoFn.RoundParam) -> None:
+        pass
+
+    def process(self, element: int) -> Iterable[int]:
+        yield element
+
+
+class AsksAtTheEnd(tg.DoFn):
+    COUNT = tg.CombiningStateSpec("count", sum)
+
+    def process(self, element: int) -> Iterable[int]:
+        yield element
+
+    def finish_bundle(self, *, count: Any = tg.DoFn.StateParam(COUNT)) -> None:
+        pass
+
+
+class TakesAPath(tg.DoFn):
+    def start_bundle(self, path: str) -> None:  # type: ignore[override]
+        pass
+
+    def process(self, element: int) -> Iterable[int]:
+        yield element
+
+
+class StartsAt(tg.CombineFn[int, Any, Any]):
+    def create_accumulator(self, at: Any = tg.DoFn.TimestampParam) -> Any:
+        return at
+
+    def add_input(self, accumulator: Any, element: int) -> Any:
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        return next(iter(accumulators))
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+def at_what_time(value: Any, at: Any = tg.DoFn.TimestampParam) -> Any:
+    return value
+
+
+_TO_ELEMENTS = "put it into the elements by a tg.Map in front"
+_OF_MANY = (
+    "at_what_time: parameter 'at' asks for tg.DoFn.TimestampParam, and a combiner is called for many elements: "
+    + _TO_ELEMENTS
+)
+_OF_ONE = (
+    "at_what_time: parameter 'at' asks for tg.DoFn.TimestampParam, and it is called with an element only: "
+    + _TO_ELEMENTS
+)
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda ones: ones | tg.ParDo(AsksInSetup()),
+            "AsksInSetup.setup: parameter 'round' asks for tg.DoFn.RoundParam, and setup is called once per worker, "
+            "for no element: ask for it in process\n  in step 'ParDo(AsksInSetup)', applied at HERE",
+        ),
+        (
+            lambda ones: ones | tg.ParDo(AsksAtTheEnd()),
+            "AsksAtTheEnd.finish_bundle: parameter 'count' asks for tg.DoFn.StateParam('count'), and finish_bundle is "
+            "called after the elements of a bundle, for no element: ask for it in process\n"
+            "  in step 'ParDo(AsksAtTheEnd)', applied at HERE",
+        ),
+        (
+            lambda ones: ones | tg.ParDo(TakesAPath()),
+            "TakesAPath.start_bundle: nothing is passed to start_bundle, so parameter 'path' would have no value: pass "
+            "it to the constructor of TakesAPath\n  in step 'ParDo(TakesAPath)', applied at HERE",
+        ),
+        (
+            lambda ones: ones | tg.CombineGlobally(StartsAt()),
+            "StartsAt.create_accumulator: parameter 'at' asks for tg.DoFn.TimestampParam, and a combiner is called for "
+            f"many elements: {_TO_ELEMENTS}",
+        ),
+        (lambda ones: ones | tg.CombineGlobally(at_what_time), _OF_MANY),
+        (lambda ones: ones | tg.CombinePerKey(tg.associative(at_what_time)), _OF_MANY),
+        (lambda ones: ones | tg.CombineValues(at_what_time), _OF_MANY),
+        (lambda ones: ones | tg.GroupBy(at_what_time), _OF_ONE),
+        (lambda ones: ones | tg.AsyncMap(str, key=at_what_time), _OF_ONE),
+        (lambda ones: ones | tg.combiners.Top.Of(1, key=at_what_time), _OF_ONE),
+    ],
+)
+def test_nothing_is_injected_where_no_element_is_handled(build: Callable[[Any], Any], message: str) -> None:
+    assert error_message(lambda p: build(p | tg.Create([1]))) == f"BuildError: {message}"
+
+
 class Misspelt(tg.DoFn):
     def proces(self, element: int) -> Iterable[int]:
         yield element

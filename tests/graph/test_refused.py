@@ -72,6 +72,11 @@ BUILDING: dict[str, tuple[Callable[[], object], str]] = {
         lambda: graph_of().pregel(same, len, same, arrays=True),
         "pregel(arrays=True) combines messages by min, max or sum, not by <built-in function len>",
     ),
+    "a round of a vertex": (
+        lambda: graph_of().pregel(lambda state, edge, number=tg.DoFn.RoundParam: number, min, same),
+        "<lambda>: parameter 'number' asks for tg.DoFn.RoundParam, and functions of pregel are called with vertices "
+        "and edges only",
+    ),
     "a combiner without hash": (
         lambda: graph_of().pregel(same, [min], same, arrays=True),
         "pregel(arrays=True) combines messages by min, max or sum, not by [<built-in function min>]",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError, shorten
 
 K = TypeVar("K")
@@ -140,3 +141,4 @@ def check_function(of: str, name: str, value: object) -> None:
     """Raise BuildError unless the argument `name` of `of` is a function."""
     if not callable(value):
         raise BuildError(f"{of} takes a function as {name}, not {shorten(value)}")
+    refuse_injection(value, f"functions of {of} are called with vertices and edges only")

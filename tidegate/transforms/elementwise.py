@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Concatenate, Generic, TypeVar, overload
 
-from tidegate.sdk.authoring.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
+from tidegate.sdk.authoring.combine import NOTHING, CombineFn, combiner_name
 from tidegate.sdk.authoring.dofn import Call, DoFn, Param, bind
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable.model import Form
-from tidegate.sdk.primitives import Create, ElementStep, Map, combined_type, pair_type
+from tidegate.sdk.primitives import Create, ElementStep, Map, checked_combiner, combined_type, pair_type
 from tidegate.sdk.primitives.elementwise import E, R
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.typehints.compatibility import element_of_iterable, kv_of
@@ -226,7 +226,7 @@ class CombineValues(ElementStep[Any, Any], Generic[R]):
     @overload
     def __init__(self: CombineValues[Any], fn: Any, *, name: str | None = None) -> None: ...
     def __init__(self, fn: Any, *, name: str | None = None) -> None:
-        self.combiner = as_combine_fn(fn)
+        self.combiner = checked_combiner(fn)
         super().__init__(_CombineGroup(self.combiner), (), {}, name)
         self.title = f"CombineValues({combiner_name(self.combiner)})"
         self.keeps_key = True

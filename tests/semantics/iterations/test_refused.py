@@ -129,6 +129,16 @@ CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         "<lambda> must return what the next round takes, the loop variables 1, and returned {1: <PCollection "
         "'Iterate:1~before' of int: bounded>}",
     ),
+    "a round of the body": (
+        iterate(lambda x, number=tg.DoFn.RoundParam: x),
+        "<lambda>: parameter 'number' asks for tg.DoFn.RoundParam, and a body is called while the pipeline is built: "
+        "ask for it in the functions of its steps",
+    ),
+    "a round of the end": (
+        iterate(plus_one, until=lambda old, new, number=tg.DoFn.RoundParam: new),
+        "<lambda>: parameter 'number' asks for tg.DoFn.RoundParam, and until is called while the pipeline is built: "
+        "ask for it in the functions of its steps",
+    ),
     "again of a kind": (iterate(lambda x: tg.Round(x, again=3)), "again of a loop is a PCollection, not 3"),
     "a round without loop": (
         lambda p, x: x | tg.Map(lambda n, r=tg.DoFn.RoundParam: n),

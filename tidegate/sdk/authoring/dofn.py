@@ -254,6 +254,46 @@ def bind_method(method: Any) -> Call:
     return binding.call()
 
 
+def check_life_cycle(dofn: DoFn) -> None:
+    """Raise BuildError for a method of a DoFn's life cycle that takes arguments: it is called without any."""
+    for name, when in _LIFE_CYCLE.items():
+        method = getattr(dofn, name)
+        if getattr(type(dofn), name) is getattr(DoFn, name):
+            continue
+        refuse_injection(method, f"{name} is called {when}, for no element: ask for it in process")
+        signature = signature_or_none(method)
+        for parameter in signature.parameters.values() if signature else ():
+            if parameter.default is parameter.empty and parameter.kind not in (
+                parameter.VAR_POSITIONAL,
+                parameter.VAR_KEYWORD,
+            ):
+                raise BuildError(
+                    f"{name_of(method)}: nothing is passed to {name}, so parameter {parameter.name!r} would have no "
+                    f"value: pass it to the constructor of {type(dofn).__name__}"
+                )
+
+
+def refuse_injection(fn: Any, why: str) -> None:
+    """Raise BuildError, with the reason, for a function that asks for something to be injected, where nothing is."""
+    plain = getattr(fn, "__func__", fn)
+    if not (getattr(plain, "__defaults__", None) or getattr(plain, "__kwdefaults__", None)):
+        return
+    signature = signature_or_none(fn)
+    for parameter in signature.parameters.values() if signature else ():
+        _refuse_bare(fn, parameter)
+        if isinstance(parameter.default, Marker):
+            raise BuildError(
+                f"{name_of(fn)}: parameter {parameter.name!r} asks for {_asked(parameter.default)}, and {why}"
+            )
+
+
+def _asked(marker: Marker) -> str:
+    """A marker as authors write it."""
+    if marker.spec is not None:
+        return f"tg.DoFn.{'StateParam' if marker.kind == 'state' else 'TimerParam'}({marker.spec.name!r})"
+    return next(f"tg.DoFn.{name}" for name, each in vars(DoFn).items() if each == marker)
+
+
 def _refuse_bare(fn: Any, parameter: Any) -> None:
     """Refuse a parameter whose default is a spec or a marker without one, or whose annotation is a marker."""
     name, default = parameter.name, parameter.default
@@ -319,6 +359,14 @@ class _OneArgument:
 
 _ONE_ARGUMENT: Final = _OneArgument()
 
+
+_LIFE_CYCLE: Final = {
+    "setup": "once per worker",
+    "start_bundle": "before the elements of a bundle",
+    "finish_bundle": "after the elements of a bundle",
+    "teardown": "once per worker",
+}
+"""The methods of a DoFn's life cycle, with when each is called."""
 
 _INJECTED: Final = {
     "window": "WindowParam",

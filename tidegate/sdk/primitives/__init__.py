@@ -15,6 +15,7 @@ from tidegate.sdk.primitives.grouping import (
     CombinePerElement,
     CombinePerKey,
     GroupByKey,
+    checked_combiner,
     combined_type,
     pair_type,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "Reshuffle",
     "WindowInto",
     "Write",
+    "checked_combiner",
     "combined_type",
     "pair_type",
     "read_options",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
 
-from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method
+from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method, check_life_cycle
 from tidegate.sdk.authoring.side_inputs import MISSING
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
@@ -298,6 +298,7 @@ class ParDo(ElementWise[E, R]):
     def call_fields(self) -> tuple[Call, dict[str, Any]]:
         if not isinstance(self.fn, DoFn):
             return super().call_fields()
+        check_life_cycle(self.fn)
         call = bind(self.fn.process, self.args, self.kwargs)
         if "tag" in call.kinds():
             raise BuildError(f"{type(self.fn).__name__}.process: only a timer's method can ask for its tag")

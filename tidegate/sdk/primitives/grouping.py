@@ -11,11 +11,12 @@ from tidegate.sdk.authoring.combine import (
     CallableFn,
     CoGroupFn,
     CombineFn,
+    PairwiseFn,
     as_combine_fn,
     combiner_name,
     stands_for_builtin,
 )
-from tidegate.sdk.authoring.dofn import bind, called, signature_or_none
+from tidegate.sdk.authoring.dofn import bind, called, refuse_injection, signature_or_none
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
@@ -105,7 +106,7 @@ class _Combining(_Grouping, Generic[R]):
         if isinstance(fn, Transform) or (isinstance(fn, type) and hasattr(fn, "PerKey")):
             inner = _combining_of(owner, fn)
             fn, args, kwargs = inner.fn, (*inner.args, *args), {**inner.kwargs, **kwargs}
-        self.fn: CombineFn[Any, Any, Any] = as_combine_fn(fn)
+        self.fn: CombineFn[Any, Any, Any] = checked_combiner(fn)
         check_takes_list(self.fn, owner, f"{owner}({{}})", further=len(args) + len(kwargs))
         require_arguments(owner, self.fn, args, kwargs)
         self.args = args
@@ -141,6 +142,21 @@ class _Combining(_Grouping, Generic[R]):
                 return signatures.signature_of(fn.fn).result
             case _:
                 return combined_type(fn, value)
+
+
+def checked_combiner(combiner: Any) -> CombineFn[Any, Any, Any]:
+    """The combiner as a CombineFn; BuildError if it is none, or asks for what belongs to an element."""
+    fn = as_combine_fn(combiner)
+    calls: list[Any]
+    match fn:
+        case CallableFn(fn=plain) | AssociativeFn(fn=plain) | PairwiseFn(fn=plain):
+            calls = [plain]
+        case _:
+            calls = [fn.setup, fn.create_accumulator, fn.add_input, fn.merge_accumulators, fn.compact]
+            calls += [fn.extract_output, fn.teardown]
+    for call in calls:
+        refuse_injection(call, "a combiner is called for many elements: put it into the elements by a tg.Map in front")
+    return fn
 
 
 def require_arguments(owner: str, fn: CombineFn[Any, Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NoReturn, TypeVar, overload
 
+from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.loop_body import (
+    OF_BODY,
     add_loop,
     before_round,
     check_body,
@@ -140,6 +142,8 @@ class Iterate(Transform, Generic[In, Out]):
                 f"until is tg.Settled(by=…), tg.Empty() or a function of what a round takes and what it returns, not "
                 f"{shorten(until)}"
             )
+        refuse_injection(body, OF_BODY)
+        refuse_injection(until, "until is called while the pipeline is built: ask for it in the functions of its steps")
         self.body = body
         self.rounds = rounds
         self.until = until

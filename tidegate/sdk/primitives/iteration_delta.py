@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
 
-from tidegate.sdk.authoring.combine import NOTHING, AssociativeFn, CombineFn, Fold, as_combine_fn, combiner_name
+from tidegate.sdk.authoring.combine import NOTHING, AssociativeFn, CombineFn, Fold, combiner_name
+from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError, RunError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.elementwise import Map, require_pairs
-from tidegate.sdk.primitives.grouping import CombinePerKey, pair_type
+from tidegate.sdk.primitives.grouping import CombinePerKey, checked_combiner, pair_type
 from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, Round, named_outputs
-from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, checked_collection
+from tidegate.sdk.primitives.loop_body import OF_BODY, add_loop, before_round, check_body, checked_collection
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import compatibility
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
@@ -121,6 +122,8 @@ class IterateDelta(Transform, Generic[K, V, W]):
             raise BuildError(f"rounds is at least 0, not {rounds}")
         if changed is not None and not callable(changed):
             raise BuildError(f"changed is a function of the old and the new value, not {shorten(changed)}")
+        refuse_injection(body, OF_BODY)
+        refuse_injection(changed, "changed is called with two values only")
         self.body = body
         self.rounds = rounds
         self.merge = None if merge is None else _merging(merge)
@@ -231,7 +234,7 @@ class _OnlyValue(Fold[Any]):
 
 def _merging(merge: Any) -> CombineFn[Any, Any, Any]:
     """The combiner by which values are merged; BuildError if it can't be applied to its own results."""
-    combiner = as_combine_fn(merge)
+    combiner = checked_combiner(merge)
     if not isinstance(combiner, Fold | AssociativeFn):
         raise BuildError(
             "merge is applied to its own results, so it is min, max, sum or tg.associative(fn), not "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
@@ -16,6 +16,10 @@ from tidegate.sdk.windowing.strategy import compatible
 
 if TYPE_CHECKING:
     from tidegate.sdk.steps.builder import Body
+
+
+OF_BODY: Final = "a body is called while the pipeline is built: ask for it in the functions of its steps"
+"""Why nothing is injected into a body."""
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, overload
 
-from tidegate.sdk.authoring.dofn import Call, DoFn, bind
+from tidegate.sdk.authoring.dofn import Call, DoFn, bind, refuse_injection
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import Form
@@ -62,6 +62,7 @@ class CallingStep(ElementWise[E, R]):
                 raise BuildError(f"{what}: {argument} is a tg.{kind.__name__}, and not {value!r}")
         if key is not None and not callable(key):
             raise BuildError(f"{what}: key is a function of the element, and not {key!r}")
+        refuse_injection(key, "it is called with an element only: put it into the elements by a tg.Map in front")
         self.key = key
         self.calls = AsyncCalls(
             capacity,

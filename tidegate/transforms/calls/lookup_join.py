@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.async_calls import BatchSettings
@@ -54,6 +55,7 @@ class LookupJoin(CallingStep[E, Any]):
             raise BuildError("LookupJoin: key is a function of the element, and not None")
         if join is not None and not callable(join):
             raise BuildError(f"LookupJoin: join is a function of the element and what was found, and not {join!r}")
+        refuse_injection(join, "it is called with an element and what was found only")
         self.join = join or with_found
         self.batch = None if batch is None else _batch(batch, self.calls.capacity)
         self.calls = replace(self.calls, by_key=True, join=UserFn.of(self.join), batch=self.batch)

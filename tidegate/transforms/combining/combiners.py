@@ -18,7 +18,7 @@ from tidegate.sdk.authoring.combine import (
     SingleInputTupleCombineFn,
     TupleCombineFn,
 )
-from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.authoring.dofn import DoFn, refuse_injection
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombinePerKey, Map
@@ -141,6 +141,7 @@ class TopFn(CombineFn[T, list[T], list[T]]):
     """The `n` greatest by `key`, greatest first, or with `reverse` the `n` least. Equal elements keep their order."""
 
     def __init__(self, n: int, key: Key | None = None, reverse: bool = False) -> None:
+        refuse_injection(key, "it is called with an element only: put it into the elements by a tg.Map in front")
         self.n = positive_count("Top", "n", n)
         self.key = key
         self.reverse = reverse

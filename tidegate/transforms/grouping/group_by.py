@@ -6,13 +6,13 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from tidegate.sdk.authoring.combine import CombineFn, TupleCombineFn, as_combine_fn, combiner_name
+from tidegate.sdk.authoring.combine import CombineFn, TupleCombineFn, combiner_name
 from tidegate.sdk.data.row import Row, row_maker
 from tidegate.sdk.data.schema import access_of
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
-from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
+from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, checked_combiner, pair_type
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.transforms.elementwise import Values
 from tidegate.transforms.functions import key_and_value, with_computed_key
@@ -142,7 +142,7 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         every = {**self.by.keys, **self.fields}
         add_field("aggregate_field", every, dest, field)
         more.fields = {**self.fields, dest: field}
-        more.combiners = (*self.combiners, as_combine_fn(combiner))
+        more.combiners = (*self.combiners, checked_combiner(combiner))
         return more
 
     def with_late_data(self, tag: str) -> Aggregate:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.data.columns import Access
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
@@ -54,6 +55,7 @@ def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
     """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
     if not isinstance(field, str) and not callable(field) and not is_computation(field):
         raise BuildError(f"{owner}: a field is a name, a function or an expression, not {shorten(field)}")
+    refuse_injection(field, "it is called with an element only: put it into the elements by a tg.Map in front")
     if name in found:
         raise BuildError(f"{owner}: the field {name!r} occurs twice: give one of them another name")
     if not name.isidentifier() or name.startswith("_"):
