@@ -570,6 +570,11 @@ def test_the_same_error_on_the_same_element_fails_at_once_and_another_does_not()
     assert actions_of_type(actions, Report)[0].text.endswith("the same error was raised again on the same element")
 
 
+def test_a_final_error_fails_at_once() -> None:
+    actions = running().from_worker(0, TaskFailed(TaskId(0, 0), USER_ERROR, user=False, final=True))
+    assert actions_of_type(actions, Report)[0].text.endswith("the job fails: a restart would end in the same way")
+
+
 def test_a_worker_that_dies_while_it_commits_lists_or_aborts_does_not_stop_the_job() -> None:
     harness = CoordinatorHarness(make_job(count_words_to_text()))
     harness.from_worker(0, Ready())

@@ -61,6 +61,12 @@ def test_two_consecutive_errors_of_one_kind_on_the_same_element_are_final() -> N
     assert isinstance(restarts.failed(raised("7"), 0), FailJob)
 
 
+def test_what_would_end_in_the_same_way_is_final_at_once() -> None:
+    restarts = RestartStrategy(RestartSettings(attempts=100), retry_user_errors=True)
+    strict = Failure(b"error", "task failed", from_user=True, final=True)
+    assert restarts.failed(strict, 0) == FailJob("a restart would end in the same way")
+
+
 def test_another_error_element_or_stage_is_not_the_same() -> None:
     restarts = RestartStrategy(RestartSettings(attempts=100), retry_user_errors=True)
     for failure in (raised("7"), raised("8"), raised("8", b"other"), raised("8", b"other", 1), LOST, raised("7")):

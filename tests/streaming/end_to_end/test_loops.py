@@ -49,6 +49,37 @@ def test_a_worker_that_dies_in_a_round_changes_nothing(mode: str, tmp_path: Path
     assert result.metrics().counter("calls") == 10
 
 
+def test_a_strict_loop_whose_condition_is_not_met_is_not_restarted(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def plus_one(n: int) -> int:
+        with calls.open("a") as file:
+            file.write(f"{n}\n")
+        return n + 1
+
+    p = tg.Pipeline("streaming", {"mode": "streaming", "workers": 1, "restart_delay": "10ms"})
+    numbers = p | tg.Create([1])
+    _ = numbers | tg.Iterate(lambda n: n | tg.Map(plus_one), rounds=2, until=tg.Empty(), strict=True)
+    with pytest.raises(tg.RunError, match="the loop was over after 2 rounds, and its condition was not met"):
+        p.run().wait_until_finish()
+    assert calls.read_text() == "1\n2\n"
+
+
+def test_what_tidegate_refuses_twice_is_not_tried_again(tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def with_key(n: int) -> tuple[float, int]:
+        with calls.open("a") as file:
+            file.write(f"{n}\n")
+        return float("nan"), n
+
+    p = tg.Pipeline("streaming", {"mode": "streaming", "workers": 1, "restart_delay": "10ms"})
+    _ = p | tg.Create([1]) | tg.Map(with_key) | tg.GroupByKey() | tg.Map(repr)
+    with pytest.raises(tg.RunError, match="NaN does not equal itself"):
+        p.run().wait_until_finish()
+    assert calls.read_text() == "1\n1\n"
+
+
 def test_a_loop_may_return_a_variable_as_it_takes_it(tmp_path: Path) -> None:
     p = tg.Pipeline("streaming", {"workers": 2})
     a, b = p | "a" >> tg.Create([1, 2]), p | "b" >> tg.Create([3])

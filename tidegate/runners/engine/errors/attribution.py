@@ -11,9 +11,11 @@ from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.errors import (
     CheckError,
     KeyEncodingError,
+    ReadError,
     RunError,
     TidegateError,
     UserCodeError,
+    WriteError,
     error_text,
     shorten,
 )
@@ -102,6 +104,31 @@ def guarded_items(items: Iterable[T], *, step: str, where: Where, method: str) -
         if item is _NOTHING:
             return
         yield item
+
+
+def final(error: BaseException) -> BaseException:
+    """The same error, marked as one in which a restart would end again."""
+    error.is_final = True  # type: ignore[attr-defined]
+    return error
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether a restart would end in the same error."""
+    return getattr(error, "is_final", False)
+
+
+def subject_of(error: BaseException) -> str:
+    """What raises an error again if it is met again: the element, or what Tidegate itself has refused in a step, which
+    the message names. "" for other errors, such as those of a disk or of a life-cycle method."""
+    match error:
+        case UserCodeError(element=element):
+            return element or ""
+        case ReadError() | WriteError():
+            return ""
+        case RunError() if getattr(error, "step", None) is not None and error.__cause__ is None:
+            return str(error)
+        case _:
+            return ""
 
 
 def close_all(closes: Iterable[Callable[[], object]]) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import located, user_error
+from tidegate.runners.engine.errors.attribution import final, located, user_error
 from tidegate.runners.engine.iteration.block_store import BlockStore
 from tidegate.runners.engine.iteration.decision import (
     Decision,
@@ -242,7 +242,7 @@ class LoopOperator(Operator):
         node = self.node
         count_end(self.context.metrics, node, self._done, decision)
         if decision == "unmet" and node.strict:
-            raise not_met(node, self._done)
+            raise final(not_met(node, self._done))
         left = self._begin() if self._variables is None else self._variables
         for store, output in zip(left, node.outputs, strict=False):
             self.context.count(node.label, "elements_out", store.elements)

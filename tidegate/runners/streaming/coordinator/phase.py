@@ -104,11 +104,11 @@ class Phase:
                     run.out.send(worker, PeerWatermark(run.workers.min_watermark_except(worker)))
                 if self.reports_progress:
                     run.report_progress_if_due(now)
-            case TaskFailed(task=task, error=error, element=element, text=text, outage=outage):
+            case TaskFailed(task=task, error=error, text=text):
                 stage = None if task is None else task.stage
                 where = _describe(task, worker)
                 text = f"{where}: {text}" if text else where
-                return self.fail(Failure(error, text, True, stage, element or "", outage), now)
+                return self.fail(Failure(error, text, True, stage, message.element, message.outage, message.final), now)
             case OutputAborted(step=step, error=error, text=text, outage=outage) if self.cleanup is not None:
                 if error is not None:
                     what = f"the uncommitted output of {run.sinks[step]!r} could not be removed"

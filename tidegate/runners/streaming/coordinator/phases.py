@@ -259,7 +259,7 @@ class Running(AttemptPhase):
             run.regions.repeat(loop.regions)
         elif decision == "unmet" and loop.node.strict:
             error = not_met(loop.node, loops.done(loop))
-            return self.fail(Failure(packed(error), one_line(error), from_user=True), now)
+            return self.fail(Failure(packed(error), one_line(error), from_user=True, final=True), now)
         return self
 
     def _work_on_batch(self, now: int) -> Phase:

@@ -1,7 +1,8 @@
 """Decides whether and when a failed job restarts, also while a remote system is unreachable.
 
 The strategies are Flink's: exponential back-off, a fixed delay, a rate, none. With any of them the job fails at once if
-user code raises the same error on the same element twice in succession, because it would raise it a third time.
+user code raises the same error on the same element twice in succession, because it would raise it a third time, or if
+a strict loop is over although its condition is not met.
 
 While a system outside can't be reached, such as the object store of a source, a sink or the checkpoints, the job starts
 again and again, however long that lasts: no number of attempts would be right. Only the strategy "none" fails at once.
@@ -30,7 +31,7 @@ class Failure:
     """Why an attempt failed: `error`, packed by `errors.transport.packed`, and `text` for people.
 
     `from_user`: a task raised the error, on `element` if on any; otherwise a worker was lost or a checkpoint failed.
-    `outage`: a system outside can't be reached.
+    `outage`: a system outside can't be reached. `final`: a restart would end in the same way.
     """
 
     error: bytes
@@ -39,6 +40,7 @@ class Failure:
     stage: int | None = None
     element: str = ""
     outage: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,8 @@ class RestartStrategy:
 
     def failed(self, failure: Failure, now: int) -> RestartDecision:
         """Decide whether the job restarts after this failure; `now` in µs."""
+        if failure.final:
+            return FailJob("a restart would end in the same way")
         if failure.outage and self._settings.strategy != "none":
             self._outages += 1
             delay = self._settings.delay * 2.0 ** min(self._outages - 1, 64)

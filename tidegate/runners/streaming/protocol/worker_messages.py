@@ -275,8 +275,9 @@ class TaskEnded:
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
     """A task raised an error, packed by `errors.transport.packed`. `element`: an abbreviation of the element that was
-    being processed, to recognise it when it fails again. `text`: the error for people, since only the client unpacks
-    errors. `outage`: a system outside can't be reached."""
+    being processed, or another text by which to recognise what fails again. `text`: the error for people, since only
+    the client unpacks errors. `outage`: a system outside can't be reached. `final`: a restart would end in the same
+    way."""
 
     task: TaskId | None
     error: bytes
@@ -284,6 +285,7 @@ class TaskFailed:
     element: str = ""
     text: str = ""
     outage: bool = False
+    final: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tidegate.runners.checkpoint.parts import StoredState
 from tidegate.runners.checkpoint.task_ids import ChannelId, TaskId
-from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
+from tidegate.runners.engine.errors.attribution import is_final, located, quietly, rethrow, subject_of
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sinks.writer import remove_output
@@ -345,6 +345,6 @@ class Worker:
         except Exception as error:
             self._failed = True
             user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
-            element, outage = getattr(error, "element", ""), is_outage(error)
-            self.services.report(TaskFailed(task, packed(error), user, element, one_line(error), outage))
+            about = subject_of(error), one_line(error), is_outage(error), is_final(error)
+            self.services.report(TaskFailed(task, packed(error), user, *about))
             return False
