@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref  # noqa: F401, used by functions that import this module
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -334,6 +335,42 @@ def test_variables_live_no_longer_than_a_call() -> None:
     ):
         assert collected(step, "on") == collected(step, "off")
         assert len(HELD) > 1
+
+
+@pytest.mark.parametrize("collector", [True, False])
+def test_variables_of_a_failed_call_live_no_longer_than_its_error(collector: bool) -> None:
+    """Dead letters have the texts of tracebacks, for which no garbage collection is needed. The error of a run is part
+    of cycles, which one frees."""
+    text = (
+        "def hold():\n    from tests.engine.loops import test_inlined_statements as t\n"
+        "    held = t.Held()\n    t.HELD.append(t.weakref.ref(held))\n    return held\n"
+        "def fails(x):\n    held = hold()\n    return 1 // x\n"
+        "def fails_inside(x):\n    held = hold()\n    return [1 // y for y in [x]]\n"
+        "def stops(x):\n    held = hold()\n    yield x\n    yield next(iter([]))\n"
+        "def lazy(x):\n    return (1 // (y, hold())[0] for y in [x])\n"
+    )
+    fns = author(text)
+
+    def dead_letters(p: Any, name: str) -> Any:
+        good, bad = p | "step" >> tg.Map(fns[name]).with_exception_handling()
+        return bad | "read" >> tg.Map(lambda letter: letter[0]), good
+
+    def fails(p: Any, name: str) -> Any:
+        return p | "step" >> (tg.FlatMap if name in ("stops", "lazy") else tg.Map)(fns[name])
+
+    steps = [(fails, name) for name in ("fails", "fails_inside", "stops", "lazy")]
+    if not collector:
+        steps = [(dead_letters, name) for name in ("fails", "fails_inside")]
+        gc.disable()
+    try:
+        for write, name in steps:
+            HELD.clear()
+            assert ran(lambda p, write=write, name=name: write(p, name), "on", [0, 0], [0]).inlined > 0
+            if collector:
+                gc.collect()
+            assert [each() for each in HELD] == [None] * (len(HELD) or 1)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from types import FunctionType, TracebackType
+from types import FrameType, FunctionType, TracebackType
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.loops.author_function import function_at
@@ -22,13 +23,18 @@ def author_traceback(trace: TracebackType | None, loops: Mapping[str, NamedForm]
 
     `loops` has the loops by the file names of the generated code.
     """
-    parts: list[TracebackType] = []
+    return chained(list(_parts(trace, loops)))
+
+
+# The frames that are made refer to those of the functions that make them, as the frames below them. No variable of
+# these may have what is made: it would be freed only by the garbage collector, and with it the author's variables.
+
+
+def _parts(trace: TracebackType | None, loops: Mapping[str, NamedForm]) -> Iterator[TracebackType]:
     while trace is not None:
         loop = loops.get(trace.tb_frame.f_code.co_filename)
-        inside = _called(trace, *loop) if loop is not None else []
-        parts += inside or [trace]
+        yield from (loop is not None and _called(trace, *loop)) or [trace]
         trace = trace.tb_next
-    return chained(parts)
 
 
 def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[TracebackType]:
@@ -44,7 +50,7 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     if made is not None and is_inside(made, place) and (own := frame_name(made)):
         around = [] if isinstance(made, ast.GeneratorExp) else [_frame(body.fn, "", _span(made), {})]
         return [*around, _frame(body.fn, own, place, {})]
-    known = {**env, **frame.f_locals}
+    known = {**env, **_locals(frame)}
     names = inside.names
     used = [*body.arguments, *body.items, *body.defaults, *body.cells]
     variables = {each: known[names[each]] for each in used if names[each] in known}
@@ -54,21 +60,36 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     return [_frame(body.fn, "", place, variables)]
 
 
+def _locals(frame: FrameType) -> dict[str, Any]:
+    """The variables of a frame now. Before Python 3.13, the frame has a copy of them, which would keep their values
+    after the loop has set them to None."""
+    found = dict(frame.f_locals)
+    if sys.version_info < (3, 13):
+        frame.f_locals.clear()
+    return found
+
+
 def _frame(fn: FunctionType, inner: str, place: dict[str, int], variables: dict[str, Any]) -> TracebackType:
     """A frame of a function, or of the function `inner` in it, at a position."""
     name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
     if inner:
         name, qualname = inner, f"{qualname}.<locals>.{inner}"
-    failing = _failing_at(fn, name, qualname, list(variables), place, _Here())
+    fails = ast.Raise(ast.Constant(_HERE, **place), **place)
+    failing = function_at(fn, name, qualname, list(variables), fails)
+    # The class, and not an error: code that refers to an error with its frame would keep both for ever.
+    consts = tuple(_Here if const == _HERE else const for const in failing.__code__.co_consts)
+    failing.__code__ = failing.__code__.replace(co_consts=consts)
     try:
         failing(**variables)
     except _Here as raised:
-        made = raised.__traceback__
-    else:
-        made = None
-    assert made is not None
-    assert made.tb_next is not None
-    return made.tb_next
+        return _without_first(raised.__traceback__)
+    raise AssertionError("a function that raises an error fails")
+
+
+def _without_first(trace: TracebackType | None) -> TracebackType:
+    assert trace is not None
+    assert trace.tb_next is not None
+    return trace.tb_next
 
 
 def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> RuntimeError | None:
@@ -85,8 +106,11 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
     fn, shown = inside.body.fn, author_traceback(trace, loops)
     code = fn.__code__
     place, context = _place(trace, inside.offset), stop.__context__
+    yields = ast.Expr(ast.Yield(**place), **place)
+    generator = function_at(fn, code.co_name, code.co_qualname, [], yields)()
+    next(generator)
     try:
-        next(_failing_at(fn, code.co_name, code.co_qualname, [], place, stop, yields=True)())
+        generator.throw(stop)
     except RuntimeError as raised:
         stop.__traceback__, stop.__context__ = shown, context  # which raising it again has changed
         return raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
@@ -113,25 +137,6 @@ def _place(trace: TracebackType, offset: int) -> dict[str, int]:
         "col_offset": column,
         "end_col_offset": end_column,
     }
-
-
-def _failing_at(
-    fn: FunctionType,
-    name: str,
-    qualname: str,
-    parameters: list[str],
-    place: dict[str, Any],
-    error: BaseException,
-    *,
-    yields: bool = False,
-) -> FunctionType:
-    """A function that seems to be `fn`, and raises `error` at a position."""
-    fails = ast.Raise(ast.Constant(_HERE, **place), **place)
-    after = [ast.Expr(ast.Yield(**place), **place)] if yields else []
-    failing = function_at(fn, name, qualname, parameters, fails, *after)
-    consts = tuple(error if const == _HERE else const for const in failing.__code__.co_consts)
-    failing.__code__ = failing.__code__.replace(co_consts=consts)
-    return failing
 
 
 class _Here(Exception):

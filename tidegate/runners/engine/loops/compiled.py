@@ -78,7 +78,9 @@ class CompiledLoops:
             # A check belongs to the call it checks, which is the nearest line above that runs a link.
             above = [at for at in lines if at <= line]
             link = lines[max(above)][0] if above else 0
-        return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None and not form.inlined(line))
+        return LoopPosition(
+            link, local, dict(trace.tb_frame.f_locals), trace.tb_next is None and not form.inlined(line)
+        )
 
     def author_traceback(self, error: BaseException) -> TracebackType | None:
         """An error's traceback, in which inlined bodies have the frames that calls would have."""
