@@ -215,6 +215,8 @@ TAGGED: dict[str, str] = {
     "an early return": "y = [x]\nif x == 2:\n    return tg.TaggedOutput('a', y)\nreturn y",
     "returns in a loop": "for y in range(x):\n    if y:\n        return tg.TaggedOutput('b', y)\nelse:\n    return x",
     "a wrapper in another": "return tg.TaggedOutput('a', tg.TimestampedValue(x, 2)) if x == 1 else x",
+    "an unpacked value": "return tg.TaggedOutput('a', *(x,)) if x == 1 else x",
+    "an unpacked value always": "y = (x,)\nreturn tg.TaggedOutput('a', *y)",
     "a tag that is not declared": "return tg.TaggedOutput('missing', x) if x == 1 else x",
     "no return": "if x == 1:\n    return tg.TaggedOutput('a', x)",
 }

@@ -346,6 +346,9 @@ STAMPING: dict[str, Any] = {
     "another step's wrapper inside": lambda x: TimestampedValue(tg.TaggedOutput("a", x), 5),
     "a failing value": lambda x: TimestampedValue(1 // x, 5),
     "a failing timestamp": lambda x: TimestampedValue(x, 1 // x),
+    "an unpacked timestamp": lambda x: TimestampedValue([x], *(x,)),
+    "an unpacked value": lambda x: TimestampedValue(*[(x,)], timestamp=x),
+    "no timestamp": lambda x: TimestampedValue(*([x], x), *()),
 }
 TIMES = (0, 1, -2.5, 2.0000005, True, None, "ab", math.nan, math.inf, 10**30, tg.Timestamp(7), tg.MAX_TIMESTAMP)
 

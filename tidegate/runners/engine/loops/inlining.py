@@ -338,6 +338,8 @@ def _stamped(body: InlinedBody) -> Stamped | None:
             pass
         case _:
             return None
+    if any(isinstance(each, ast.Starred) for each in (value, timestamp)):
+        return None  # each may be any number of arguments
     made = Stamped(call, value, timestamp)
     return made if value_of(call.func, body.fn, body.globals) is TimestampedValue else None
 

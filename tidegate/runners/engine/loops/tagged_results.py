@@ -43,9 +43,9 @@ class TaggedResults:
     def _returned(self, statement: ast.Return) -> ast.stmt:
         """`return` of a conditional expression becomes an `if` with two of them."""
         match statement.value:
-            case ast.Call(func=function, args=[ast.Constant(value=str(tag)), value], keywords=[]) if self.makes_tagged(
-                function
-            ):
+            case ast.Call(func=function, args=[ast.Constant(value=str(tag)), value], keywords=[]) if not isinstance(
+                value, ast.Starred
+            ) and self.makes_tagged(function):
                 self.functions.append(function)
                 return ast.copy_location(TaggedReturn(value=value, tag=tag), statement)
             case ast.IfExp(test=test, body=body, orelse=orelse) as choice:
