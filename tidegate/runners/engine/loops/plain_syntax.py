@@ -43,7 +43,10 @@ _OTHERS: Final[dict[type[ast.AST], str]] = {
     ast.Match: "it has a match statement in it",
 }
 
-_LOOPS_OWN: Final = re.compile(r"(?:[vwtrsk]|[acdhlpq]|g|cell|body)\d+i?(?:_.*)?|(?:cell|watched|timer)_\d+|pane|iter")
+_LOOPS_OWN: Final = re.compile(
+    r"(?:[vwtrsk]|[acdhlpq]|g|cell|body|round)\d+i?(?:_.*)?"
+    r"|(?:cell|watched|timer|entry|table|epoch|changed|removed)_\d+|pane|iter|Entry"
+)
 """The names that a loop gives to what an inlined body reads."""
 
 
