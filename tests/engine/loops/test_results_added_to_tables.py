@@ -59,14 +59,14 @@ def test_results_in_the_loop_are_grouped_as_those_of_a_call(name: str) -> None:
     for grouping in GROUPINGS.values():
 
         def alone(p: Any, grouping: Any = grouping) -> Any:
-            return p | "step" >> tg.FlatMap(fn) | "group" >> grouping()
+            return p | "step" >> tg.FlatMap(fn) | "group" >> grouping() | "end" >> tg.Map(str)
 
         def windowed(p: Any, grouping: Any = grouping) -> Any:
             stamped = p | "step" >> tg.FlatMap(fn) | "windows" >> tg.WindowInto(tg.SlidingWindows(4, 2))
-            return stamped | "group" >> grouping()
+            return stamped | "group" >> grouping() | "end" >> tg.Map(str)
 
         def after_map(p: Any, grouping: Any = grouping) -> Any:
-            return p | "map" >> tg.Map(lambda x: x) | "step" >> tg.FlatMap(fn) | "group" >> grouping()
+            return alone(p | "map" >> tg.Map(lambda x: x), grouping)
 
         for write in (alone, windowed, after_map):
             for blocks in ([[2]], [[3, 1, 4]], [[2, 0], [5]]):

@@ -10,8 +10,8 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.loops.author_function import function_at
-from tidegate.runners.engine.loops.form import Form
-from tidegate.runners.engine.loops.statements import frame_name, is_inside
+from tidegate.runners.engine.loops.form import Form, PlacedBody
+from tidegate.runners.engine.loops.statements import Span, operation
 from tidegate.sdk.notebook import chained
 
 NamedForm: TypeAlias = tuple[Form, Mapping[str, Any]]
@@ -44,12 +44,14 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     if inside is None:
         return []
     frame, body = trace.tb_frame, inside.body
-    place, made = _place(trace, inside.offset), body.comprehension
     if frame.f_code.co_firstlineno in inside.lines:  # before Python 3.12, a comprehension has a frame of its own
-        return [_frame(body.fn, frame.f_code.co_name, place, {})]
-    if made is not None and is_inside(made, place) and (own := frame_name(made)):
-        around = [] if isinstance(made, ast.GeneratorExp) else [_frame(body.fn, "", _span(made), {})]
-        return [*around, _frame(body.fn, own, place, {})]
+        return [_frame(body.fn, frame.f_code.co_name, _span(trace, inside.offset), {})]
+    looped = body.comprehension
+    in_it, span = _place(trace, inside)
+    if in_it and looped is not None and looped.frame_name:
+        if isinstance(looped.node, ast.GeneratorExp):
+            return [_frame(body.fn, looped.frame_name, span, {})]
+        return [_frame(body.fn, "", _whole(looped.node), {}), _frame(body.fn, looped.frame_name, span, {})]
     known = {**env, **_locals(frame)}
     names = inside.names
     used = [*body.arguments, *body.items, *body.defaults, *body.cells]
@@ -57,7 +59,7 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     # The loop sets variables to None after each element, since they have no value before they are assigned.
     assigned = {each: known.get(names[each]) for each in body.local if each not in variables}
     variables |= {each: value for each, value in assigned.items() if value is not None}
-    return [_frame(body.fn, "", place, variables)]
+    return [_frame(body.fn, "", span, variables)]
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
@@ -69,11 +71,10 @@ def _locals(frame: FrameType) -> dict[str, Any]:
     return found
 
 
-def _frame(fn: FunctionType, inner: str, place: dict[str, int], variables: dict[str, Any]) -> TracebackType:
+def _frame(fn: FunctionType, inner: str, span: Span, variables: dict[str, Any]) -> TracebackType:
     """A frame of a function, or of the function `inner` in it, at a position."""
-    name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
-    if inner:
-        name, qualname = inner, f"{qualname}.<locals>.{inner}"
+    name, qualname = _names(fn, inner)
+    place = _attributes(span)
     fails = ast.Raise(ast.Constant(_HERE, **place), **place)
     failing = function_at(fn, name, qualname, list(variables), fails)
     # The class, and not an error: code that refers to an error with its frame would keep both for ever.
@@ -101,13 +102,15 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
         return None
     form, _ = loops[trace.tb_frame.f_code.co_filename]
     inside = form.inlined(trace.tb_lineno)
-    if inside is None or not inside.body.yields or isinstance(inside.body.comprehension, ast.ListComp):
+    if inside is None or not inside.body.yields:
         return None
-    fn, shown = inside.body.fn, author_traceback(trace, loops)
-    code = fn.__code__
-    place, context = _place(trace, inside.offset), stop.__context__
-    yields = ast.Expr(ast.Yield(**place), **place)
-    generator = function_at(fn, code.co_name, code.co_qualname, [], yields)()
+    looped, (in_it, span) = inside.body.comprehension, _place(trace, inside)
+    if looped is not None and not (in_it and isinstance(looped.node, ast.GeneratorExp)):
+        return None  # it has left a function that makes a generator, or a list
+    shown, context = author_traceback(trace, loops), stop.__context__
+    names = _names(inside.body.fn, "" if looped is None else looped.frame_name)
+    place = _attributes(span)
+    generator = function_at(inside.body.fn, *names, [], ast.Expr(ast.Yield(**place), **place))()
     next(generator)
     try:
         generator.throw(stop)
@@ -117,26 +120,34 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
     raise AssertionError("a generator that raises StopIteration fails")
 
 
-def _span(node: ast.expr) -> dict[str, int]:
-    """The position of an expression."""
-    return {
-        "lineno": node.lineno,
-        "end_lineno": node.end_lineno or node.lineno,
-        "col_offset": node.col_offset,
-        "end_col_offset": node.end_col_offset or node.col_offset,
-    }
+def _names(fn: FunctionType, inner: str) -> tuple[str, str]:
+    """The name, and the name with those around it, of a function, or of the function `inner` in it."""
+    name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
+    return (inner, f"{qualname}.<locals>.{inner}") if inner else (name, qualname)
 
 
-def _place(trace: TracebackType, offset: int) -> dict[str, int]:
-    """The position in the author's file of the instruction at which a frame of a loop is."""
+def _place(trace: TracebackType, inside: PlacedBody) -> tuple[bool, Span]:
+    """The position in the author's file of the instruction at which a frame of a loop is, and whether that is inside of
+    the comprehension for which the loop stands."""
+    looped, span = inside.body.comprehension, _span(trace, inside.offset)
+    return (False, span) if looped is None else looped.place(operation(trace.tb_frame.f_code, trace.tb_lasti), span)
+
+
+def _span(trace: TracebackType, offset: int) -> Span:
+    """The position of the instruction at which a frame is, in a file whose lines have other numbers."""
     position = next(islice(trace.tb_frame.f_code.co_positions(), trace.tb_lasti // 2, None))
     line, end_line, column, end_column = (part or 0 for part in position)
-    return {
-        "lineno": line - offset,
-        "end_lineno": end_line - offset,
-        "col_offset": column,
-        "end_col_offset": end_column,
-    }
+    return line - offset, end_line - offset, column, end_column
+
+
+def _whole(node: ast.expr) -> Span:
+    """The position of an expression."""
+    return node.lineno, node.end_lineno or node.lineno, node.col_offset, node.end_col_offset or node.col_offset
+
+
+def _attributes(span: Span) -> dict[str, Any]:
+    """A position as the attributes of a node."""
+    return dict(zip(("lineno", "end_lineno", "col_offset", "end_col_offset"), span, strict=True))
 
 
 class _Here(Exception):

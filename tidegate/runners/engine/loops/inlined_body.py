@@ -9,7 +9,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.changing_globals import is_set
-from tidegate.runners.engine.loops.statements import Comprehension, nested_blocks
+from tidegate.runners.engine.loops.statements import LoopedComprehension, nested_blocks
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 
@@ -64,7 +64,7 @@ class InlinedBody:
     cells: Mapping[str, CellType]
     inner: Mapping[str, FunctionType]
     yielded: tuple[ast.expr, ...] = ()
-    comprehension: Comprehension | None = None
+    comprehension: LoopedComprehension | None = None
     stamped: Stamped | None = None
     tagging: tuple[ast.expr, ...] = ()
     tables: frozenset[int] = frozenset()

@@ -7,6 +7,7 @@ captures nothing that differs between elements, and if no object but a generator
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
@@ -19,6 +20,9 @@ ITER: Final = "<iter>"
 
 _CALLS_ONLY: Final[dict[str, Any]] = {each.__name__: each for each in (sorted, min, max, map, filter)}
 """Builtins that do nothing with a function but call it."""
+
+_ITERABLES_HAVE_PLACES: Final = sys.version_info >= (3, 13)
+"""Whether an error shows the iterable that a generator expression can't iterate over, and not the whole expression."""
 
 
 @dataclass(slots=True)
@@ -47,7 +51,8 @@ class InnerFunctions(ast.NodeTransformer):
         if name is None:
             return node
         iterable = self.visit(node.generators[0].iter)
-        iterator = ast.copy_location(ast.Call(_name(ITER, node), [iterable], []), node)
+        like = iterable if _ITERABLES_HAVE_PLACES else node
+        iterator = ast.copy_location(ast.Call(_name(ITER, like), [iterable], []), like)
         return ast.copy_location(ast.Call(_name(name, node), [iterator], []), node)
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:

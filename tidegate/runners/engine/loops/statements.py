@@ -18,14 +18,16 @@ while True:
 from __future__ import annotations
 
 import ast
+import dis
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import CodeType
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from tidegate.runners.engine.loops.plain_syntax import Called
-from tidegate.sdk.user_code.body import Function
+from tidegate.sdk.user_code.body import COMPILED_AGAIN, Function, silence_warnings
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -271,10 +273,37 @@ def _assign(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
 
 
 # -- comprehensions as loops
+# (An error shows the position in the comprehension, for which the instructions of both are compared.)
 
 Comprehension: TypeAlias = ast.ListComp | ast.GeneratorExp
+Span: TypeAlias = tuple[int, int, int, int]
+"""The first and the last line of some code, and the columns of its beginning and its end."""
 
 _LISTS_HAVE_FRAMES: Final = sys.version_info < (3, 12)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoopedComprehension:
+    """A comprehension for which a loop stands.
+
+    `places` says, by operation and position of instructions of the loop, where those of the comprehension are, if that
+    does not follow from the position: whether they are inside of it, and their positions.
+    """
+
+    node: Comprehension
+    places: Mapping[tuple[str, Span], tuple[bool, Span]]
+
+    def place(self, operation: str, span: Span) -> tuple[bool, Span]:
+        """Whether what an instruction of the loop does is done in the comprehension, not around it; and its position
+        there."""
+        return self.places.get((operation, span)) or (_is_inside(self.node, span), span)
+
+    @property
+    def frame_name(self) -> str:
+        """The name of the frame in which the comprehension is evaluated, if it has one of its own."""
+        if isinstance(self.node, ast.GeneratorExp):
+            return "<genexpr>"
+        return "<listcomp>" if _LISTS_HAVE_FRAMES else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +311,7 @@ class Looping:
     """A function with a loop that yields what the function has a comprehension of."""
 
     node: ast.FunctionDef
-    comprehension: Comprehension
+    comprehension: LoopedComprehension
 
 
 def with_loop(node: Function, *, lists: bool) -> Looping | None:
@@ -311,41 +340,46 @@ def with_loop(node: Function, *, lists: bool) -> Looping | None:
         return None
     if not _is_alone(made, node):
         return None
+    loop = _loop(made)
+    places = _places(made, loop)
+    if places is None:
+        return None
     name = node.name if isinstance(node, ast.FunctionDef) else "made"
-    function = ast.FunctionDef(name, node.args, [*first, _loops(made)], [])
-    return Looping(ast.copy_location(function, node), made)
+    function = ast.FunctionDef(name, node.args, [*first, loop], [])
+    return Looping(ast.copy_location(function, node), LoopedComprehension(made, places))
 
 
-def frame_name(made: Comprehension) -> str:
-    """The name of the frame in which a comprehension is evaluated, if it has one of its own."""
-    if isinstance(made, ast.GeneratorExp):
-        return "<genexpr>"
-    return "<listcomp>" if _LISTS_HAVE_FRAMES else ""
+def _loop(made: Comprehension) -> ast.stmt:
+    """The statement that yields the items of a comprehension.
 
-
-def is_inside(made: Comprehension, place: Mapping[str, int]) -> bool:
-    """Whether a position is in a comprehension, and not that of its beginning: its first iterable is evaluated, and
-    iterated over, around it."""
-    line, column = place["lineno"], place["col_offset"]
-    if (line, column, place["end_col_offset"]) == (made.lineno, made.col_offset, made.end_col_offset):
-        return False
-    return _covers(made, line, column) and not _covers(made.generators[0].iter, line, column)
-
-
-def _covers(node: ast.expr, line: int, column: int) -> bool:
-    end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-    return (node.lineno, node.col_offset) <= (line, column) < end
-
-
-def _loops(made: Comprehension) -> ast.stmt:
-    """The statements that yield the items of a comprehension."""
-    inner: ast.stmt = ast.copy_location(ast.Expr(ast.copy_location(ast.Yield(made.elt), made.elt)), made.elt)
+    Its loops and tests have positions that nothing in them has, so that their instructions can be told apart.
+    """
+    inner: list[ast.stmt] = [ast.copy_location(ast.Expr(ast.copy_location(ast.Yield(made.elt), made.elt)), made.elt)]
     for generator in reversed(made.generators):
         for condition in reversed(generator.ifs):
-            inner = ast.copy_location(ast.If(condition, [inner], []), condition)
-        like = made if generator is made.generators[0] else generator.iter
-        inner = ast.copy_location(ast.For(generator.target, generator.iter, [inner], []), like)
-    return inner
+            inner = [_beginning(ast.If(condition, inner, []), condition)]
+        item = None if generator is made.generators[0] else _only_item(generator.iter)
+        if item is not None:
+            inner.insert(0, ast.copy_location(ast.Assign([generator.target], item), item))
+        else:
+            inner = [_beginning(ast.For(generator.target, generator.iter, inner, []), generator.iter)]
+    (loop,) = inner
+    return ast.copy_location(loop, made)  # the lines of all that is in it
+
+
+def _only_item(iterable: ast.expr) -> ast.expr | None:
+    """The item to which Python sets the variable of an inner `for` without iterating."""
+    match iterable:
+        case ast.List(elts=[item]) | ast.Tuple(elts=[item]) if not isinstance(item, ast.Starred):
+            return item
+    return None
+
+
+def _beginning(statement: ast.stmt, of: ast.expr) -> ast.stmt:
+    """A statement at the empty position before an expression."""
+    statement.lineno = statement.end_lineno = of.lineno
+    statement.col_offset = statement.end_col_offset = of.col_offset
+    return statement
 
 
 def _is_alone(made: Comprehension, function: Function) -> bool:
@@ -369,6 +403,66 @@ def _assigned(made: Comprehension) -> Iterator[str]:
         for each in ast.walk(generator.target):
             if isinstance(each, ast.Name):
                 yield each.id
+
+
+def operation(code: CodeType, offset: int) -> str:
+    """What the instruction at an offset does, if an error in it may be one of a comprehension itself: it iterates, or
+    tests a condition; "" for any other."""
+    return _operation(dis.opname[code.co_code[offset]])
+
+
+def _operation(name: str) -> str:
+    if name in ("GET_ITER", "FOR_ITER", "TO_BOOL"):
+        return name
+    return "TO_BOOL" if "JUMP" in name and "_IF_" in name and not _JUMPS_TAKE_BOOLS else ""
+
+
+_JUMPS_TAKE_BOOLS: Final = "TO_BOOL" in dis.opmap
+"""Whether an instruction before a jump makes a bool of its condition, since Python 3.13."""
+
+
+def _places(made: Comprehension, loop: ast.stmt) -> dict[tuple[str, Span], tuple[bool, Span]] | None:
+    """`LoopedComprehension.places`; None if the instructions of the loop are not those of the comprehension."""
+    arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+    function = _beginning(ast.FunctionDef("made", arguments, [loop], []), made)
+    silence_warnings()
+    try:
+        around = compile(ast.Expression(made), COMPILED_AGAIN, "eval", dont_inherit=True)
+        module = compile(ast.Module([function], []), COMPILED_AGAIN, "exec", dont_inherit=True)
+    except SyntaxError:  # loops that are nested too deeply, which comprehensions may be
+        return None
+    own = [_first_code(around)] if LoopedComprehension(made, {}).frame_name else []
+    expected = [(code is not around, *each) for code in (around, *own) for each in _instructions(code)]
+    found = list(_instructions(_first_code(module)))
+    if [each[1] for each in expected] != [each[0] for each in found]:
+        return None
+    places: dict[tuple[str, Span], tuple[bool, Span]] = {}
+    for (inside, _, span), there in zip(expected, found, strict=True):
+        if places.setdefault(there, (inside, span)) != (inside, span):
+            return None
+    return places
+
+
+def _first_code(code: CodeType) -> CodeType:
+    """The first function in other code. That of a comprehension is made before its first iterable is evaluated."""
+    return next(const for const in code.co_consts if isinstance(const, CodeType))
+
+
+def _instructions(code: CodeType) -> Iterator[tuple[str, Span]]:
+    for each in dis.get_instructions(code):
+        if (name := _operation(each.opname)) and (at := each.positions) is not None:
+            yield name, (at.lineno or 0, at.end_lineno or 0, at.col_offset or 0, at.end_col_offset or 0)
+
+
+def _is_inside(made: Comprehension, span: Span) -> bool:
+    """Whether a position is in a comprehension, and not in its first iterable, which is evaluated around it."""
+    line, _, column, _ = span
+    return _covers(made, line, column) and not _covers(made.generators[0].iter, line, column)
+
+
+def _covers(node: ast.expr, line: int, column: int) -> bool:
+    end = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
+    return (node.lineno, node.col_offset) <= (line, column) < end
 
 
 # -- variables
