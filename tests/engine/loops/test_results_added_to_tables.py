@@ -42,6 +42,9 @@ RESULTS: dict[str, str] = {
     "yields of variables": "z = x\nfor y in iter([0, 1, x]):\n    yield y, z",
     "yields in a loop that does more": "for y in range(x):\n    note(y)\n    yield y, x",
     "yields of constants": "for y in range(x):\n    yield 1, y",
+    "yields of expressions": "for y in [x, 0, x]:\n    yield -y, [y][0]",
+    "yields whose value changes the key": "y = 0\nfor z in [x, 5]:\n    yield y, (y := z)",
+    "yields whose value is the key": "for y in [x, 5]:\n    yield (z := y), z",
     "keys that can't be hashed": "for y in [[x], 1]:\n    yield y, x",
     "values that can't be added": "for y in (x, 'a', None):\n    yield 0, y",
 }

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Final, TypeAlias
 
@@ -242,7 +241,7 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
         yield Assign(f"m{k}", "0")
     w.skip = BREAK
     taken = (Assign(result, YIELDED, at),) if body.yielded else ()
-    counted = _repeated(w, k, link, body, names)
+    counted = _repeated(w, k, link, body)
     yield w.bodies.statements(at, body, names, "", *taken, Block(built(yielded())), repeated=counted)
     yield from forgetting(k, body, *([f"items{k}"] if counted else []))
     if w.shape.checked:
@@ -307,42 +306,20 @@ def accounted(w: LoopBuilder, fold: Fold, at: At) -> Statement:
     return Test(f"{counted} >= full", (*added, *fold.first_table()))
 
 
-def _repeated(w: LoopBuilder, k: int, link: Link, body: InlinedBody, names: Mapping[str, str]) -> Statements:
+def _repeated(w: LoopBuilder, k: int, link: Link, body: InlinedBody) -> Statements:
     """What stands for the only loop of a body that does nothing but yield (see `statements.yielding`), if its results
     are added as they are to one table; () otherwise."""
     fold, loops = w.fold, [loop for part in body.first for loop in ast.walk(part) if isinstance(loop, ast.For)]
-    pairs = [pair for loop in loops if (pair := only_yields_pairs(loop)) is not None]
-    if fold is None or not fold.plain or fold.windows in ("single", "multi") or len(pairs) != 1:
+    if fold is None or not fold.plain or fold.windows in ("single", "multi"):
         return ()
     if k < len(w.links) - 1 or w.shape.checked or w.shape.typed or needs_guard(w, k, link):
         return ()
-    key, value = (names.get(part.id, part.id) if isinstance(part, ast.Name) else "" for part in pairs[0].elts)
-    if not key:
+    if sum(only_yields_pairs(loop) is not None for loop in loops) != 1:
         return ()
-    at = k + 1, f"{key}, {value or 'x'}"
-    taken = () if value else (Assign("x", YIELDED, (k, f"v{k}")),)
-    added = tuple(_renamed(each, {"k": key, "x": value or "x"}) for each in fold.body)
+    at = k + 1, fold.key
     counted = Assign(f"n{k}", f"len(items{k})", adds=True)
-    loop = Loop("_", f"items{k}", (*taken, Run(at, added)))
+    loop = Loop("_", f"items{k}", (Assign(fold.key, YIELDED, (k, f"v{k}")), Run(at, fold.body)))
     return (
         Assign(f"items{k}", YIELDED, (k, f"v{k}")),
         Test(f"type(items{k}) in SIZED", (counted, loop, accounted(w, fold, at))),
     )
-
-
-def _renamed(statement: Statement, names: Mapping[str, str]) -> Statement:
-    """A statement of a fold with other names for the key and the value."""
-
-    def text(of: str) -> str:
-        return re.sub(r"\b[kx]\b", lambda found: names[found[0]], of)
-
-    match statement:
-        case Assign(target, value):
-            return Assign(text(target), text(value))
-        case Do(what):
-            return Do(text(what))
-        case Test(condition, then, otherwise):
-            inside = tuple(_renamed(each, names) for each in then)
-            return Test(text(condition), inside, tuple(_renamed(each, names) for each in otherwise))
-        case _:
-            raise AssertionError(f"a fold has no {type(statement).__name__}")

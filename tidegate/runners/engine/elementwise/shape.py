@@ -49,7 +49,8 @@ class Fold:
 
     `key` are the variables to which an element is assigned for that. `selects_windows`: it is added only to those of
     its windows that `select_windows` returns. `pairwise`: the first value of a key is its accumulator. `also` is done
-    with what has been added. `plain`: `body` calls no function of the author's, and means the same with other names.
+    with what has been added. `plain`: `body` calls no function of the author's, and
+    `key` are a key and a value.
     """
 
     key: str

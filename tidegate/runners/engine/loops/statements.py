@@ -122,8 +122,7 @@ def yielding(
     YIELDED, which stands for what it yields there.
 
     `repeated` stand in place of a loop that does nothing but yield pairs: `items = yielded`, and an `if` with a loop
-    over the items, for those that can be counted beforehand. In the body of that loop, YIELDED is the second item of
-    the pair.
+    over the items, for those that can be counted beforehand. In the body of that loop, YIELDED is the pair.
     """
     done: list[ast.stmt] = []
     for statement in statements:
@@ -163,7 +162,7 @@ def _repeating(loop: ast.For, following: list[ast.stmt], repeated: list[ast.stmt
     assert isinstance(fast, ast.For)
     items = _at(ast.Name(ast.unparse(taking.targets[0]), ast.Load()), loop.iter)
     body = [
-        _taking(each, pair.elts[1], loop)
+        _taking(each, pair, loop)
         if isinstance(each, ast.Assign) and isinstance(each.value, ast.Name) and each.value.id == YIELDED
         else each
         for each in fast.body
