@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from sys import getrefcount
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.engine.loops.inlined_steps import Ran, ran, reason
 from tests.engine.loops.test_inlined_statements import function
+from tidegate.runners.engine.elementwise.fused_loop import ONE_REFERENCE
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.planner import Traits, plan
@@ -45,6 +47,17 @@ RESULTS: dict[str, str] = {
     "yields of expressions": "for y in [x, 0, x]:\n    yield -y, [y][0]",
     "yields whose value changes the key": "y = 0\nfor z in [x, 5]:\n    yield y, (y := z)",
     "yields whose value is the key": "for y in [x, 5]:\n    yield (z := y), z",
+    "a list that grows": "z = [x]\nfor y in z:\n    yield y, z.append(y - 1) or 1 if y > 0 else 1",
+    "a list that shrinks": "z = [2, 1, x]\nfor y in z:\n    yield y, z.pop()",
+    "a list in a list that grows": "z = [[x]]\nfor y in z[0]:\n    yield y, z[0].append(y - 1) or 1 if y > 0 else 1",
+    "a list with a name that grows": "for y in (z := [x]):\n    yield y, z.append(y - 1) or 1 if y > 0 else 1",
+    "a list of elsewhere that grows": (
+        "note.seen = [x]\nfor y in note.seen:\n    yield y, note.seen.append(y - 1) or 1 if y > 0 else 1"
+    ),
+    "a set that changes": "z = {x}\nfor y in z:\n    yield y, z.remove(y) or z.add(y + 8) or 1",
+    "a dict whose last key is replaced": (
+        "z = {0: 0, x: 0, 9: 0}\nfor y in z:\n    yield y, z.pop(9, 0) or z.update(a=1) or 1"
+    ),
     "keys that can't be hashed": "for y in [[x], 1]:\n    yield y, x",
     "values that can't be added": "for y in (x, 'a', None):\n    yield 0, y",
 }
@@ -78,6 +91,13 @@ def test_results_in_the_loop_are_grouped_as_those_of_a_call(name: str) -> None:
                 assert inlined.inlined > 0
         checked = [ran(alone, inline, [3, 1, 4], checks="all") for inline in ("off", "always")]
         assert shown(checked[1]) == shown(checked[0])
+
+
+def test_a_list_to_which_nothing_else_refers_is_known_as_one() -> None:
+    made = "a b".split()
+    assert getrefcount(made) == ONE_REFERENCE
+    also = made
+    assert getrefcount(also) > ONE_REFERENCE
 
 
 def shown(done: Ran) -> Any:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from sys import getrefcount
 from typing import Any, Final
 
 from tidegate.runners.engine.elementwise.counters import OutputCounters
@@ -30,8 +31,21 @@ from tidegate.sdk.time import EPOCH, MIN_MICROS, Timestamp
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.windowing.assigners import is_global_assigner
 
-SIZED: Final = frozenset((list, tuple, range, dict, set, frozenset, str, bytes))
-"""Types whose items can be counted before they are iterated over."""
+FIXED: Final = frozenset((tuple, frozenset, str, bytes))
+"""Types whose items can be counted before they are iterated over. Those of a range may be more than a memory holds, so
+that they have to be accounted for one by one."""
+
+SIZED: Final = frozenset((list, dict, set)) | FIXED
+"""Types whose items can be counted if nothing else refers to the object, so that nobody can change it meanwhile."""
+
+
+def _one_reference() -> int:
+    """What `getrefcount` returns for an object to which nothing but a variable refers, which depends on Python."""
+    items: list[Any] = []
+    return getrefcount(items)
+
+
+ONE_REFERENCE: Final = _one_reference()
 
 
 class FusedLoop:
@@ -219,7 +233,9 @@ class FusedLoop:
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
             "EPOCH": EPOCH,
+            "FIXED": FIXED,
             "NOT_SEVERAL": NOT_SEVERAL,
+            "ONE_REFERENCE": ONE_REFERENCE,
             "SIZED": SIZED,
             "UTC": UTC,
             "block_size": self.context.block_size,
@@ -227,6 +243,7 @@ class FusedLoop:
             "counts": self.counters.counts,
             "datetime": datetime,
             "extra": self.counters.extra,
+            "references": getrefcount,
             "refuse_results": refuse_results,
             "pack": self._pack,
             "pack_split": self._pack_split,

@@ -316,10 +316,11 @@ def _repeated(w: LoopBuilder, k: int, link: Link, body: InlinedBody) -> Statemen
         return ()
     if sum(only_yields_pairs(loop) is not None for loop in loops) != 1:
         return ()
-    at = k + 1, fold.key
-    counted = Assign(f"n{k}", f"len(items{k})", adds=True)
-    loop = Loop("_", f"items{k}", (Assign(fold.key, YIELDED, (k, f"v{k}")), Run(at, fold.body)))
+    at, items = (k + 1, fold.key), f"items{k}"
+    counted = Assign(f"n{k}", f"len({items})", adds=True)
+    loop = Loop("_", items, (Assign(fold.key, YIELDED, (k, f"v{k}")), Run(at, fold.body)))
+    alone = f"references({items}) == ONE_REFERENCE and type({items}) in SIZED"
     return (
-        Assign(f"items{k}", YIELDED, (k, f"v{k}")),
-        Test(f"type(items{k}) in SIZED", (counted, loop, accounted(w, fold, at))),
+        Assign(items, YIELDED, (k, f"v{k}")),
+        Test(f"{alone} or type({items}) in FIXED", (counted, loop, accounted(w, fold, at))),
     )
