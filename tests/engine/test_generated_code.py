@@ -213,8 +213,8 @@ INLINED["inlined_statements"] = (
 )
 INLINED["inlined_generator"] = (lambda p: p | ONE | tg.FlatMap(odd) | tg.Filter(known), Shape(), None)
 INLINED["inlined_fold_several"] = (lambda p: p | ONE | tg.FlatMap(shared) | tg.CombinePerKey(sum), Shape(), "global")
-INLINED["inlined_fold_list"] = (
-    lambda p: p | ONE | tg.FlatMapTuple(lambda k, n: [(k + letter, n + 1) for letter in k]) | tg.GroupByKey(),
+INLINED["inlined_fold_generator"] = (
+    lambda p: p | ONE | tg.FlatMapTuple(lambda k, n: ((k + letter, n + 1) for letter in k)) | tg.GroupByKey(),
     Shape(),
     "same",
 )
@@ -241,7 +241,7 @@ def generated() -> Iterator[tuple[str, str]]:
         yield name, text_of(generate_loop(links, shape, fold_of(sealed, windows)))
     for name, (make, shape, windows) in INLINED.items():
         sealed, links = links_of(make)
-        bodies = Inlining(links, folds=windows is not None).bodies
+        bodies = Inlining(links).bodies
         inlined = shape._replace(inlined=frozenset(bodies))
         yield name, printed(generate_loop(links, inlined, fold_of(sealed, windows), bodies))
     _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))

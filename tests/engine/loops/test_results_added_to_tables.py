@@ -30,6 +30,8 @@ RESULTS: dict[str, str] = {
     "a list of what is no pair": "return [y for y in (x, (1, 2, 3))]",
     "a list that fails": "return [(1 // y, x)\n    for y in range(x, -1, -1)]",
     "a list over what fails": "return [(y, 1) for y in 6 // x]",
+    "a list that fails after what can't be hashed": "return [([], 1 // y) for y in (1, 0 * x)]",
+    "a list that fails after what can't be added": "return [(0, (y, 1 // y)[y]) for y in (1, 'a', 0)]",
     "a list with a failing condition": "return [(y, 1) for y in range(x) if 6 // y]",
     "a list whose second loop fails": "return [(y, 1) for y in range(x) for z in 1 // y]",
     "a list that stops": "return [(y, next(iter([1][y:]))) for y in range(x)]",

@@ -198,7 +198,7 @@ class Chain(Operator):
         adding = None if grouping is None else grouping.adding
         links = self.links if adding is None else (*self.links, adding)
         labels = tuple(link.label for link in self.links), "" if grouping is None else grouping.label
-        return self.context.tables.prepared.once(labels, lambda: Inlining(links, folds=grouping is not None))
+        return self.context.tables.prepared.once(labels, lambda: Inlining(links))
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""

@@ -73,21 +73,14 @@ class Step(Protocol):
 class Inlining:
     """The functions of some links that loops contain as text. `reasons` says why the other functions are called.
 
-    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain. `folds`: the
-    results of the last link are added to tables.
+    `cells` are the numbers and kinds of the state cells, by name, whose operations loops may contain.
     """
 
-    def __init__(
-        self,
-        links: Sequence[Step],
-        cells: Mapping[str, tuple[int, CellKind]] | None = None,
-        *,
-        folds: bool = False,
-    ) -> None:
+    def __init__(self, links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]] | None = None) -> None:
         self.bodies: dict[int, InlinedBody] = {}
         self.reasons: dict[int, str] = {}
         free, copies = MAX_NESTED_LOOPS - sum(link.loops for link in links), 1
-        for k, found in _found(links, cells or {}, folds=folds).items():
+        for k, found in _found(links, cells or {}).items():
             match found:
                 case str(reason):
                     self.reasons[k] = reason
@@ -113,15 +106,9 @@ class Inlining:
         return frozenset(k for k, body in self.bodies.items() if body.ready())
 
 
-def _found(
-    links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]], *, folds: bool
-) -> dict[int, InlinedBody | str]:
+def _found(links: Sequence[Step], cells: Mapping[str, tuple[int, CellKind]]) -> dict[int, InlinedBody | str]:
     """The bodies of the links' functions, or the reasons why they are called."""
-    found: dict[int, InlinedBody | str] = {}
-    for k, link in enumerate(links):
-        if link.fn is not None:
-            is_last = all(other.fn is None for other in links[k + 1 :])
-            found[k] = inlined_body(link, cells, lists=folds and is_last)
+    found = {k: inlined_body(link, cells) for k, link in enumerate(links) if link.fn is not None}
     shared = _shared(body for body in found.values() if isinstance(body, InlinedBody))
     functions = [function for link in links for each in (link.fn, *link.consts[-1:]) if (function := _function(each))]
     modules = list({id(each.__globals__): each.__globals__ for each in functions if not _is_library(each)}.values())
@@ -148,11 +135,8 @@ def observed() -> bool:
     return monitoring is not None and any(monitoring.get_tool(tool) for tool in range(6))
 
 
-def inlined_body(
-    link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = None, *, lists: bool = False
-) -> InlinedBody | str:
-    """The body of a link's function, or the reason why the function is called. `cells`: as for Inlining. `lists`: the
-    items of a list that it returns may be taken before the list is complete."""
+def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = None) -> InlinedBody | str:
+    """The body of a link's function, or the reason why the function is called. `cells`: as for Inlining."""
     fn: Any = link.fn
     owners: list[Any] = []
     if isinstance(fn, MethodType):
@@ -163,7 +147,7 @@ def inlined_body(
     if node is None:
         return "its source is not what it was compiled from"
     try:
-        looping = with_loop(node, lists=lists) if link.form in FLAT_FORMS and not link.catches else None
+        looping = with_loop(node) if link.form in FLAT_FORMS and not link.catches else None
         if looping is None:
             return _inlined(link, fn, owners, node, cells or {})
         return replace(_inlined(link, fn, owners, looping.node, cells or {}), comprehension=looping.comprehension)

@@ -313,15 +313,13 @@ class Looping:
     comprehension: LoopedComprehension
 
 
-def with_loop(node: Function, *, lists: bool) -> Looping | None:
-    """The function as one that yields its results, if they are a generator expression, or a list comprehension where
-    `lists` are allowed; else None.
+def with_loop(node: Function) -> Looping | None:
+    """The function as one that yields its results, if they are a generator expression; else None.
 
-    A list is complete before the steps that follow take its first item. Where these are no functions of the author's,
-    nobody can tell the difference.
+    A list comprehension stays one: its list is complete before the steps that follow take its first item.
 
-    >>> (function,) = ast.parse("def f(n, ends): return [(end, n) for end in ends if end > n]").body
-    >>> print(ast.unparse(with_loop(function, lists=True).node))
+    >>> (function,) = ast.parse("def f(n, ends): return ((end, n) for end in ends if end > n)").body
+    >>> print(ast.unparse(with_loop(function).node))
     def f(n, ends):
         for end in ends:
             if end > n:
@@ -330,8 +328,6 @@ def with_loop(node: Function, *, lists: bool) -> Looping | None:
     body = [ast.copy_location(ast.Return(node.body), node.body)] if isinstance(node, ast.Lambda) else node.body
     match body:
         case [*first, ast.Return(value=ast.GeneratorExp() as made)]:
-            pass
-        case [*first, ast.Return(value=ast.ListComp() as made)] if lists:
             pass
         case _:
             return None
