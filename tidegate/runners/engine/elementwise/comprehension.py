@@ -55,7 +55,7 @@ def _parts(w: LoopBuilder) -> tuple[tuple[str, At | None], ...]:
         at = k, element
         call = _call(w.bodies, at, w.inlined.get(k))
         if link.form == "filter":
-            clauses.append((f"if {call}", at))
+            clauses.append((f"if {_is_true(call, w.inlined.get(k))}", at))
         elif link.form == "map" and k == len(w.links) - 1:
             last = call, at
         else:
@@ -70,6 +70,13 @@ def _call(bodies: Bodies, at: At, body: InlinedBody | None) -> str:
         return f"f{k}({element})"
     given = {name: element if of.kind == "element" else f"c{k}_{of.ref}" for name, of in body.arguments.items()}
     return bodies.expression(at, body, body_names(k, body) | given, "", body.expression)
+
+
+def _is_true(call: str, body: InlinedBody | None) -> str:
+    """The condition that a result is true, whose evaluation does not depend on what is done with the result."""
+    if body is None or body.testable:
+        return call
+    return f"{call} is True" if body.gives_bool else f"(not {call}) is False"
 
 
 def _has_no_columns(links: Sequence[Link], shape: Shape) -> bool:

@@ -67,11 +67,7 @@ def run_link(w: LoopBuilder, k: int, element: str, result: str, following: Follo
     elif body is not None and (body.yields or sets_time(w, k, link) or _only_item(w, link, body) is not None):
         yield from _inlined(w, at, link, result, following)
     elif link.form == "filter":
-        call = yield from _call(w, at, link, f"r{k}")
-        if checked and call != f"r{k}":
-            yield Assign(f"r{k}", call, at)
-        yield from _checks(w, at)
-        yield Test(f"not r{k}" if checked else f"not {call}", w.skip, at=at)
+        yield from _filtered(w, at, link)
         yield from _with_result(w, at, link, result, following)
     elif link.flat:
         yield from _several(w, at, link, result, following)
@@ -171,6 +167,30 @@ def _has_items(made: ast.expr | None, size: int) -> bool:
         case ast.Tuple(elts=items):
             return len(items) == size and not any(isinstance(item, ast.Starred) for item in items)
     return False
+
+
+def _filtered(w: LoopBuilder, at: At, link: Link) -> Building:
+    """A call that says whether the element stays."""
+    k, _ = at
+    body, result, checked = w.inlined.get(k), f"r{k}", w.shape.checked
+    call = yield from _call(w, at, link, result)
+    condition = "" if checked or call == result else _untrue(call, body)
+    if condition:
+        yield Test(condition, w.skip, at=at)
+        return
+    forgotten = () if checked or call == result else (Assign(result, "None"),)
+    if call != result:
+        yield Assign(result, call, at)
+    yield from _checks(w, at)
+    yield Test(f"not {result}", (*forgotten, *w.skip), at=at)
+    yield from forgotten
+
+
+def _untrue(call: str, body: InlinedBody | None) -> str:
+    """The condition that a result is not true; "" if the expression of it has to be evaluated before it is tested."""
+    if body is None or body.testable:
+        return f"not {call}"
+    return f"{call} is False" if body.gives_bool else ""
 
 
 def _several(w: LoopBuilder, at: At, link: Link, result: str, following: Following) -> Building:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.loops.author_function import function_at
 from tidegate.runners.engine.loops.form import Form, PlacedBody
+from tidegate.runners.engine.loops.inlined_body import is_testable
 from tidegate.runners.engine.loops.statements import Span, operation
 from tidegate.sdk.notebook import chained
 
@@ -41,7 +42,7 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     """The frames of the author's function at the position at which a frame of a loop is, if that is in an inlined body:
     that of the function, or of a comprehension in it, or both. `env` has what the loop does not assign."""
     inside = loop.inlined(trace.tb_lineno)
-    if inside is None:
+    if inside is None or _tests_result(trace, inside):
         return []
     frame, body = trace.tb_frame, inside.body
     if frame.f_code.co_firstlineno in inside.lines:  # before Python 3.12, a comprehension has a frame of its own
@@ -91,6 +92,22 @@ def _without_first(trace: TracebackType | None) -> TracebackType:
     assert trace is not None
     assert trace.tb_next is not None
     return trace.tb_next
+
+
+def _tests_result(trace: TracebackType, placed: PlacedBody) -> bool:
+    """Whether a frame is where the truth of an inlined expression's result is tested, which the function does not do.
+
+    That instruction has the position of the expression. No other test has, if the expression is testable and no
+    comprehension, whose conditions may have it.
+    """
+    node = placed.nodes[0]
+    if not isinstance(node, ast.expr) or isinstance(node, _COMPREHENSIONS) or not is_testable(node):
+        return False
+    tests = operation(trace.tb_frame.f_code, trace.tb_lasti) == "TO_BOOL"
+    return tests and _span(trace, placed.offset) == _whole(node)
+
+
+_COMPREHENSIONS: Final = (ast.ListComp, ast.SetComp, ast.DictComp)
 
 
 def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> RuntimeError | None:

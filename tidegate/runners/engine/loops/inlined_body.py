@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import CellType, FunctionType, ModuleType
@@ -82,6 +83,19 @@ class InlinedBody:
         return all(each.value is None or isinstance(each.value, _NEW_VALUES) for each in returned) and not self.tagging
 
     @property
+    def testable(self) -> bool:
+        """Whether an `if` with its expression evaluates that as the function does, and then tests the value."""
+        return is_testable(self.expression)
+
+    @property
+    def gives_bool(self) -> bool:
+        """Whether all results are certainly bools or None, so that nobody sees how long they live."""
+        if self.expression is not None:
+            return _is_bool(self.expression)
+        returned = [each.value for part in self.first for each in ast.walk(part) if isinstance(each, ast.Return)]
+        return all(value is None or _is_bool(value) for value in returned)
+
+    @property
     def only_item(self) -> ast.expr | None:
         """The item of a display with one item, if the result is one."""
         match self.expression:
@@ -143,6 +157,37 @@ class InnerCall:
 
     body: InlinedBody
     argument: str
+
+
+def is_testable(expression: ast.expr | None) -> bool:
+    """Whether an `if` with an expression evaluates it as a function does, and then tests its value.
+
+    Of `a and b`, it tests the operands, one after the other, and so calls a `__bool__` once less than a function that
+    returns the value of the expression.
+    """
+    match expression:
+        case ast.BoolOp() | ast.IfExp() | ast.UnaryOp(op=ast.Not()):
+            return False
+        case ast.Compare(ops=[operator]):
+            return isinstance(operator, _GIVE_BOOL) or not _COMPARES_TO_BOOL
+        case ast.Compare():
+            return False
+    return True
+
+
+def _is_bool(expression: ast.expr) -> bool:
+    match expression:
+        case ast.UnaryOp(op=ast.Not()) | ast.Constant(value=bool() | None):
+            return True
+        case ast.Compare(ops=[operator]):
+            return isinstance(operator, _GIVE_BOOL)
+    return False
+
+
+_COMPARES_TO_BOOL: Final = sys.version_info >= (3, 13)
+"""Whether one instruction compares in an `if` and tests the result, so that nobody could say which of them failed."""
+
+_GIVE_BOOL: Final = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 
 
 CALLED: Final = "<called>"
