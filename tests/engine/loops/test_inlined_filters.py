@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.engine.loops.inlined_steps import ran, reason
+from tests.engine.loops.inlined_steps import author, ran, reason
 
 RUNS: list[list[Any]] = [[]]
 """What objects of the author's were asked, in order, in each run. Those of a failed run may end in a later one."""
@@ -74,13 +74,30 @@ FILTERS: dict[str, Any] = {
     "a conditional": lambda x: truth(x) if x else truth(0),
     "a conditional on an object": lambda x: 1 if truth(x) else 0,
     "a conditional of and": lambda x: (truth(x) and truth(1)) if x != 2 else (truth(0) or truth(2)),
+    "a variable": lambda x: (y := truth(x)),  # noqa: F841
+    "a variable of and": lambda x: (y := truth(x) and truth(1)),  # noqa: F841
+    "and of a variable": lambda x: (y := truth(x)) and y,
     "a subscript": lambda x: [truth(x)][0],
     "a comprehension": lambda x: [y for y in (x, x) if truth(y)],
     "a comprehension with a comparison": lambda x: [y for y in (x, x) if truth(y) > 0],
     "nothing": lambda x: None,
 }  # fmt: skip
 
+STATEMENTS: dict[str, str] = {
+    "a result": "a = truth(x)\nreturn a",
+    "results": "if x == 2:\n    return truth(x)\nreturn truth(x - 1)",
+    "a comparison": "a = truth(x)\nreturn a > 0",
+    "a bool": "a = truth(x)\nreturn not a",
+    "bools": "if x == 2:\n    return True\na = x\nreturn a is None",
+    "a result in a loop": "for a in (x, 1):\n    if truth(a):\n        return truth(a)",
+}
+
 ELEMENTS = [1, 0, 2, 3, 1]
+
+
+def with_statements(body: str) -> Any:
+    lines = body.replace("\n", "\n    ")
+    return author(f"from tests.engine.loops.test_inlined_filters import truth\ndef fn(x):\n    {lines}\n")["fn"]
 
 
 SURROUNDINGS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
@@ -110,6 +127,14 @@ def same(fn: Any, surroundings: str) -> None:
 def test_the_result_of_an_expression_is_tested_as_that_of_a_call(name: str, surroundings: str) -> None:
     assert reason(FILTERS[name], step=tg.Filter) == ""
     same(FILTERS[name], surroundings)
+
+
+@pytest.mark.parametrize("surroundings", SURROUNDINGS)
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_the_result_of_statements_is_tested_as_that_of_a_call(name: str, surroundings: str) -> None:
+    fn = with_statements(STATEMENTS[name])
+    assert reason(fn, step=tg.Filter) == ""
+    same(fn, surroundings)
 
 
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)

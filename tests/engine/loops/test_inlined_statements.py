@@ -6,6 +6,7 @@ import gc
 import weakref  # noqa: F401, used by functions that import this module
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.user_code.body import find_body
 
-NOTED: list[str] = []
+NOTED: list[Any] = []
 """Side effects of functions that have been pickled, which import this module when they run."""
 
 STATEMENTS: dict[str, str] = {
@@ -373,6 +374,54 @@ def test_variables_of_a_failed_call_live_no_longer_than_its_error(collector: boo
             assert [each() for each in HELD] == [None] * (len(HELD) or 1)
     finally:
         gc.enable()
+
+
+LIVING = (
+    "def hold():\n    from tests.engine.loops import test_inlined_statements as t\n"
+    "    held = t.Held()\n    t.HELD.append(t.weakref.ref(held))\n    return held\n"
+    "def note():\n    from tests.engine.loops import test_inlined_statements as t\n"
+    "    t.NOTED.append([each() is not None for each in t.HELD])\n"
+    "def kept(x):\n    note()\n    if x:\n        return [hold()]\n    return []\n"
+    "def loop(x):\n    for y in ITEMS:\n        yield x, 1\n    note()\n"
+)
+
+
+def living(write: Callable[[Any], Any], inline: str, block_size: int) -> list[str]:
+    """Which objects are alive when functions note that, while nobody keeps the blocks that are emitted."""
+    made, _ = operator(write, inline)
+    made.context.block_size = block_size  # type: ignore[attr-defined]
+    HELD.clear()
+    NOTED.clear()
+    for emitted in made.process(Block([1, 2, 3], 0), "elements"):
+        del emitted
+    for emitted in made.finish():
+        del emitted
+    made.close()
+    return list(map(str, NOTED))
+
+
+def test_a_result_lives_no_longer_than_its_block() -> None:
+    kept = author(LIVING)["kept"]
+    once = lambda x: (x, 1)  # noqa: E731
+    for flat in (tg.FlatMap(once), tg.FlatMap(partial(once)).with_output_types(int)):
+
+        def write(p: Any, flat: Any = flat) -> Any:
+            return p | "flat" >> flat | "step" >> tg.Map(kept).with_output_types(str)
+
+        for block_size in (1, 2, 3):
+            assert living(write, "on", block_size) == living(write, "off", block_size)
+            assert len(NOTED) == 6
+
+
+@pytest.mark.parametrize("items", ["[hold(), hold()]", "iter([hold(), hold()])", "(hold(), hold())"])
+def test_items_live_no_longer_than_the_loop_over_them(items: str) -> None:
+    loop = author(LIVING.replace("ITEMS", items))["loop"]
+
+    def write(p: Any) -> Any:
+        return p | "step" >> tg.FlatMap(loop) | "group" >> tg.CombinePerKey(sum) | tg.Map(str)
+
+    assert living(write, "on", 9) == living(write, "off", 9)
+    assert NOTED[0] == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,14 @@ from types import FunctionType
 from typing import Final, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link, call_arguments, in_position
-from tidegate.runners.engine.elementwise.loop_builder import BREAK, FLUSH_WHEN_FULL, NEXT, SPLIT_WHEN_FULL, LoopBuilder
+from tidegate.runners.engine.elementwise.loop_builder import (
+    BREAK,
+    FLUSH_WHEN_FULL,
+    NEXT,
+    SPLIT_WHEN_FULL,
+    LoopBuilder,
+    flushing,
+)
 from tidegate.runners.engine.elementwise.shape import Fold
 from tidegate.runners.engine.elementwise.wrapped_results import (
     guarded,
@@ -79,6 +86,8 @@ def run_link(w: LoopBuilder, k: int, element: str, result: str, following: Follo
             result, w.emits = call, at
         elif call != result:
             yield Assign(result, call, at)
+        elif k == len(w.links) - 1 and k not in w.counted and _emits_directly(w, link):
+            w.held = result
         yield from _checks(w, at, result)
         yield from _with_result(w, at, link, result, following)
 
@@ -93,7 +102,7 @@ def emitting(w: LoopBuilder, result: str) -> Iterator[Statement]:
     if w.shape.indexed:
         yield Do("out_i.append(i)")
     if w.loops_over_windows or any(_emits_several(w, k, link) for k, link in enumerate(w.links)):
-        yield FLUSH_WHEN_FULL
+        yield flushing(w, FLUSH_WHEN_FULL)
     else:
         # A plain step's results are in memory already: it is enough to check the size after each of its inputs.
         w.flushed_after = w.results_of
@@ -178,10 +187,10 @@ def _filtered(w: LoopBuilder, at: At, link: Link) -> Building:
     if condition:
         yield Test(condition, w.skip, at=at)
         return
-    forgotten = () if checked or call == result else (Assign(result, "None"),)
     if call != result:
         yield Assign(result, call, at)
     yield from _checks(w, at)
+    forgotten = () if checked or body is None or body.gives_bool else (Assign(result, "None"),)
     yield Test(f"not {result}", (*forgotten, *w.skip), at=at)
     yield from forgotten
 
@@ -215,7 +224,7 @@ def _several(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
         w.results_of = k
     yield _each_result(w, at, link, result, following)
     if w.flushed_after == k:
-        yield SPLIT_WHEN_FULL
+        yield flushing(w, SPLIT_WHEN_FULL)
 
 
 def _may_be_one_value(w: LoopBuilder, k: int, link: Link) -> bool:
@@ -263,7 +272,7 @@ def _inlined(w: LoopBuilder, at: At, link: Link, result: str, following: Followi
     taken = (Assign(result, YIELDED, at),) if body.yielded else ()
     counted = _repeated(w, k, link, body)
     yield w.bodies.statements(at, body, names, "", *taken, Block(built(yielded())), repeated=counted)
-    yield from forgetting(k, body, *([f"items{k}"] if counted else []))
+    yield from forgetting(k, body)
     if w.shape.checked:
         yield Do(f"unchanged({k}, s{k}, {element})", at)
         yield Do(f"verify_tracked({k})", at)
@@ -339,8 +348,9 @@ def _repeated(w: LoopBuilder, k: int, link: Link, body: InlinedBody) -> Statemen
     at, items = (k + 1, fold.key), f"items{k}"
     counted = Assign(f"n{k}", f"len({items})", adds=True)
     loop = Loop("_", items, (Assign(fold.key, YIELDED, (k, f"v{k}")), Run(at, fold.body)))
+    forgotten = Assign(items, "None")  # the loop in a function lets go of them, too
     alone = f"references({items}) == ONE_REFERENCE and type({items}) in SIZED"
     return (
         Assign(items, YIELDED, (k, f"v{k}")),
-        Test(f"{alone} or type({items}) in FIXED", (counted, loop, accounted(w, fold, at))),
+        Test(f"{alone} or type({items}) in FIXED", (counted, loop, forgotten, accounted(w, fold, at)), (forgotten,)),
     )

@@ -64,6 +64,8 @@ class LoopBuilder:
     """The last link that assigned windows by timestamp alone; -1 if there is none."""
     emits: At | None = None
     """The position of the last link, if its call is in the statement that emits."""
+    held: str = ""
+    """The variable with the last link's result that a call of it would not be assigned to; "" if there is none."""
     in_several: bool = False
     """True if the current element may be in more than one window, or in none."""
     loops_over_windows: bool = False
@@ -140,3 +142,8 @@ class LoopBuilder:
                 return Loop("v0, t", "zip(values, t)", body)
             case _:
                 return Loop("i, v0, t", "zip(range(len(values)), values, t)", body)
+
+
+def flushing(w: LoopBuilder, when_full: Test) -> Test:
+    """The statement that emits the output so far. No variable keeps the last of it alive after that."""
+    return Test(when_full.condition, (Assign(w.held, "None"), *when_full.then)) if w.held else when_full

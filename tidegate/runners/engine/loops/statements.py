@@ -122,7 +122,8 @@ def yielding(
     YIELDED, which stands for what it yields there.
 
     `repeated` stand in place of a loop that does nothing but yield pairs: `items = yielded`, and an `if` with a loop
-    over the items, for those that can be counted beforehand. In the body of that loop, YIELDED is the pair.
+    over the items, for those that can be counted beforehand. In the body of that loop, YIELDED is the pair. Before the
+    `else`, there is a loop for other items.
     """
     done: list[ast.stmt] = []
     for statement in statements:
@@ -169,7 +170,10 @@ def _repeating(loop: ast.For, following: list[ast.stmt], repeated: list[ast.stmt
     ]
     whole = _at(ast.For(loop.target, fast.iter, body, []), fast)
     slow = _at(ast.For(loop.target, items, yielding(loop.body, following), []), loop)
-    return [_taking(taking, loop.iter, loop), _at(ast.If(test.test, [count, whole, *after], [slow]), test)]
+    return [
+        _taking(taking, loop.iter, loop),
+        _at(ast.If(test.test, [count, whole, *after], [slow, *test.orelse]), test),
+    ]
 
 
 def _taking(assignment: ast.Assign, value: ast.expr, like: ast.stmt) -> ast.stmt:
