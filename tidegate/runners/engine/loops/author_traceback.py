@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.runners.engine.loops.author_function import function_at
 from tidegate.runners.engine.loops.form import Form, PlacedBody
 from tidegate.runners.engine.loops.inlined_body import is_testable
-from tidegate.runners.engine.loops.statements import Span, operation
+from tidegate.runners.engine.loops.statements import GENEXPR, Span, operation
 from tidegate.sdk.notebook import chained
 
 NamedForm: TypeAlias = tuple[Form, Mapping[str, Any]]
@@ -34,25 +34,22 @@ def author_traceback(trace: TracebackType | None, loops: Mapping[str, NamedForm]
 def _parts(trace: TracebackType | None, loops: Mapping[str, NamedForm]) -> Iterator[TracebackType]:
     while trace is not None:
         loop = loops.get(trace.tb_frame.f_code.co_filename)
-        yield from (loop is not None and _called(trace, *loop)) or [trace]
+        yield (None if loop is None else _called(trace, *loop)) or trace
         trace = trace.tb_next
 
 
-def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[TracebackType]:
-    """The frames of the author's function at the position at which a frame of a loop is, if that is in an inlined body:
-    that of the function, or of a comprehension in it, or both. `env` has what the loop does not assign."""
+def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> TracebackType | None:
+    """The frame of the author's function, or of a comprehension in it, at the position at which a frame of a loop is,
+    if that is in an inlined body. `env` has what the loop does not assign."""
     inside = loop.inlined(trace.tb_lineno)
     if inside is None or _tests_result(trace, inside):
-        return []
+        return None
     frame, body = trace.tb_frame, inside.body
     if frame.f_code.co_firstlineno in inside.lines:  # before Python 3.12, a comprehension has a frame of its own
-        return [_frame(body.fn, frame.f_code.co_name, _span(trace, inside.offset), {})]
-    looped = body.comprehension
+        return _frame(body.fn, frame.f_code.co_name, _span(trace, inside.offset), {})
     in_it, span = _place(trace, inside)
-    if in_it and looped is not None and looped.frame_name:
-        if isinstance(looped.node, ast.GeneratorExp):
-            return [_frame(body.fn, looped.frame_name, span, {})]
-        return [_frame(body.fn, "", _whole(looped.node), {}), _frame(body.fn, looped.frame_name, span, {})]
+    if in_it:
+        return _frame(body.fn, GENEXPR, span, {})
     known = {**env, **_locals(frame)}
     names = inside.names
     used = [*body.arguments, *body.items, *body.defaults, *body.cells]
@@ -60,7 +57,7 @@ def _called(trace: TracebackType, loop: Form, env: Mapping[str, Any]) -> list[Tr
     # The loop sets variables to None after each element, since they have no value before they are assigned.
     assigned = {each: known.get(names[each]) for each in body.local if each not in variables}
     variables |= {each: value for each, value in assigned.items() if value is not None}
-    return [_frame(body.fn, "", span, variables)]
+    return _frame(body.fn, "", span, variables)
 
 
 def _locals(frame: FrameType) -> dict[str, Any]:
@@ -121,11 +118,11 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
     inside = form.inlined(trace.tb_lineno)
     if inside is None or not inside.body.yields:
         return None
-    looped, (in_it, span) = inside.body.comprehension, _place(trace, inside)
-    if looped is not None and not (in_it and isinstance(looped.node, ast.GeneratorExp)):
-        return None  # it has left a function that makes a generator, or a list
+    in_it, span = _place(trace, inside)
+    if inside.body.generator is not None and not in_it:
+        return None  # it has left a function that makes a generator
     shown, context = author_traceback(trace, loops), stop.__context__
-    names = _names(inside.body.fn, "" if looped is None else looped.frame_name)
+    names = _names(inside.body.fn, GENEXPR if in_it else "")
     place = _attributes(span)
     generator = function_at(inside.body.fn, *names, [], ast.Expr(ast.Yield(**place), **place))()
     next(generator)
@@ -145,8 +142,8 @@ def _names(fn: FunctionType, inner: str) -> tuple[str, str]:
 
 def _place(trace: TracebackType, inside: PlacedBody) -> tuple[bool, Span]:
     """The position in the author's file of the instruction at which a frame of a loop is, and whether that is inside of
-    the comprehension for which the loop stands."""
-    looped, span = inside.body.comprehension, _span(trace, inside.offset)
+    the generator expression for which the loop stands."""
+    looped, span = inside.body.generator, _span(trace, inside.offset)
     return (False, span) if looped is None else looped.place(operation(trace.tb_frame.f_code, trace.tb_lasti), span)
 
 

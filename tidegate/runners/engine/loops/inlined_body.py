@@ -10,7 +10,7 @@ from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.changing_globals import is_set
-from tidegate.runners.engine.loops.statements import LoopedComprehension, nested_blocks
+from tidegate.runners.engine.loops.statements import LoopedGenerator, nested_blocks
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 
@@ -39,8 +39,8 @@ class InlinedBody:
     """What a function does `first`, the expression of its result, and the meaning of the names in both.
 
     `expression` is None if the statements return results themselves; `yields`: it is what they yield, at one place. If
-    they yield at several, it is None, and `yielded` has what they yield. `comprehension` is that of which they yield
-    the items.
+    they yield at several, it is None, and `yielded` has what they yield. `generator` is the generator expression whose
+    items they yield.
     `arguments` has, by parameter, what the engine passes; `items` are the parameters for the items of a tuple, and
     `defaults` has the values of the others, such as `self`. `local` are the variables that belong to each call, and
     `dropped` those of them that could keep values alive after it.
@@ -65,7 +65,7 @@ class InlinedBody:
     cells: Mapping[str, CellType]
     inner: Mapping[str, FunctionType]
     yielded: tuple[ast.expr, ...] = ()
-    comprehension: LoopedComprehension | None = None
+    generator: LoopedGenerator | None = None
     stamped: Stamped | None = None
     tagging: tuple[ast.expr, ...] = ()
     tables: frozenset[int] = frozenset()

@@ -150,7 +150,7 @@ def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = 
         looping = with_loop(node) if link.form in FLAT_FORMS and not link.catches else None
         if looping is None:
             return _inlined(link, fn, owners, node, cells or {})
-        return replace(_inlined(link, fn, owners, looping.node, cells or {}), comprehension=looping.comprehension)
+        return replace(_inlined(link, fn, owners, looping.node, cells or {}), generator=looping.generator)
     except Called as called:
         return str(called)
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import ast
 import dis
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -275,46 +274,39 @@ def _assign(name: str, value: ast.expr, like: ast.stmt) -> ast.stmt:
     return _at(ast.Assign([_at(ast.Name(name, ast.Store()), like)], value), like)
 
 
-# -- comprehensions as loops
-# (An error shows the position in the comprehension, for which the instructions of both are compared.)
+# -- generator expressions as loops
+# (An error shows the position in the expression, for which the instructions of both are compared.)
 
-Comprehension: TypeAlias = ast.ListComp | ast.GeneratorExp
 Span: TypeAlias = tuple[int, int, int, int]
 """The first and the last line of some code, and the columns of its beginning and its end."""
 
-_LISTS_HAVE_FRAMES: Final = sys.version_info < (3, 12)
+GENEXPR: Final = "<genexpr>"
+"""The name of the frame in which a generator expression is evaluated, but for its first iterable."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LoopedComprehension:
-    """A comprehension for which a loop stands.
+class LoopedGenerator:
+    """A generator expression for which a loop stands.
 
-    `places` says, by operation and position of instructions of the loop, where those of the comprehension are, if that
+    `places` says, by operation and position of instructions of the loop, where those of the expression are, if that
     does not follow from the position: whether they are inside of it, and their positions.
     """
 
-    node: Comprehension
+    node: ast.GeneratorExp
     places: Mapping[tuple[str, Span], tuple[bool, Span]]
 
     def place(self, operation: str, span: Span) -> tuple[bool, Span]:
-        """Whether what an instruction of the loop does is done in the comprehension, not around it; and its position
+        """Whether what an instruction of the loop does is done in the expression, not around it; and its position
         there."""
         return self.places.get((operation, span)) or (_is_inside(self.node, span), span)
-
-    @property
-    def frame_name(self) -> str:
-        """The name of the frame in which the comprehension is evaluated, if it has one of its own."""
-        if isinstance(self.node, ast.GeneratorExp):
-            return "<genexpr>"
-        return "<listcomp>" if _LISTS_HAVE_FRAMES else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Looping:
-    """A function with a loop that yields what the function has a comprehension of."""
+    """A function with a loop that yields what the function has a generator expression of."""
 
     node: ast.FunctionDef
-    comprehension: LoopedComprehension
+    generator: LoopedGenerator
 
 
 def with_loop(node: Function) -> Looping | None:
@@ -345,11 +337,11 @@ def with_loop(node: Function) -> Looping | None:
         return None
     name = node.name if isinstance(node, ast.FunctionDef) else "made"
     function = ast.FunctionDef(name, node.args, [*first, loop], [])
-    return Looping(ast.copy_location(function, node), LoopedComprehension(made, places))
+    return Looping(ast.copy_location(function, node), LoopedGenerator(made, places))
 
 
-def _loop(made: Comprehension) -> ast.stmt:
-    """The statement that yields the items of a comprehension.
+def _loop(made: ast.GeneratorExp) -> ast.stmt:
+    """The statement that yields the items of a generator expression.
 
     Its loops and tests have positions that nothing in them has, so that their instructions can be told apart.
     """
@@ -381,8 +373,8 @@ def _beginning(statement: ast.stmt, of: ast.expr) -> ast.stmt:
     return statement
 
 
-def _is_alone(made: Comprehension, function: Function) -> bool:
-    """Whether the variables of a comprehension could be those of the function around it."""
+def _is_alone(made: ast.GeneratorExp, function: Function) -> bool:
+    """Whether the variables of a generator expression could be those of the function around it."""
     own = set(_assigned(made))
     if any(generator.is_async for generator in made.generators):
         return False
@@ -397,7 +389,7 @@ def _is_alone(made: Comprehension, function: Function) -> bool:
     return own.isdisjoint(others)
 
 
-def _assigned(made: Comprehension) -> Iterator[str]:
+def _assigned(made: ast.GeneratorExp) -> Iterator[str]:
     for generator in made.generators:
         for each in ast.walk(generator.target):
             if isinstance(each, ast.Name):
@@ -405,8 +397,8 @@ def _assigned(made: Comprehension) -> Iterator[str]:
 
 
 def operation(code: CodeType, offset: int) -> str:
-    """What the instruction at an offset does, if an error in it may be one of a comprehension itself: it iterates, or
-    tests a condition; "" for any other."""
+    """What the instruction at an offset does, if an error in it may be one of a generator expression itself: iterate,
+    or test a condition; "" for any other."""
     return _operation(dis.opname[code.co_code[offset]])
 
 
@@ -420,18 +412,17 @@ _JUMPS_TAKE_BOOLS: Final = "TO_BOOL" in dis.opmap
 """Whether an instruction before a jump makes a bool of its condition, since Python 3.13."""
 
 
-def _places(made: Comprehension, loop: ast.stmt) -> dict[tuple[str, Span], tuple[bool, Span]] | None:
-    """`LoopedComprehension.places`; None if the instructions of the loop are not those of the comprehension."""
+def _places(made: ast.GeneratorExp, loop: ast.stmt) -> dict[tuple[str, Span], tuple[bool, Span]] | None:
+    """`LoopedGenerator.places`; None if the instructions of the loop are not those of the expression."""
     arguments = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     function = _beginning(ast.FunctionDef("made", arguments, [loop], []), made)
     silence_warnings()
     try:
         around = compile(ast.Expression(made), COMPILED_AGAIN, "eval", dont_inherit=True)
         module = compile(ast.Module([function], []), COMPILED_AGAIN, "exec", dont_inherit=True)
-    except SyntaxError:  # loops that are nested too deeply, which comprehensions may be
+    except SyntaxError:  # loops that are nested too deeply, which generator expressions may be
         return None
-    own = [_first_code(around)] if LoopedComprehension(made, {}).frame_name else []
-    expected = [(code is not around, *each) for code in (around, *own) for each in _instructions(code)]
+    expected = [(code is not around, *each) for code in (around, _first_code(around)) for each in _instructions(code)]
     found = list(_instructions(_first_code(module)))
     if [each[1] for each in expected] != [each[0] for each in found]:
         return None
@@ -443,7 +434,7 @@ def _places(made: Comprehension, loop: ast.stmt) -> dict[tuple[str, Span], tuple
 
 
 def _first_code(code: CodeType) -> CodeType:
-    """The first function in other code. That of a comprehension is made before its first iterable is evaluated."""
+    """The first function in other code. That of a generator expression is made before its first iterable is."""
     return next(const for const in code.co_consts if isinstance(const, CodeType))
 
 
@@ -453,8 +444,8 @@ def _instructions(code: CodeType) -> Iterator[tuple[str, Span]]:
             yield name, (at.lineno or 0, at.end_lineno or 0, at.col_offset or 0, at.end_col_offset or 0)
 
 
-def _is_inside(made: Comprehension, span: Span) -> bool:
-    """Whether a position is in a comprehension, and not in its first iterable, which is evaluated around it."""
+def _is_inside(made: ast.GeneratorExp, span: Span) -> bool:
+    """Whether a position is in a generator expression, and not in its first iterable, which is evaluated around it."""
     line, _, column, _ = span
     return _covers(made, line, column) and not _covers(made.generators[0].iter, line, column)
 
