@@ -132,18 +132,32 @@ def test_random_functions_do_the_same_called_and_inlined(runner: str, pytestconf
 
 
 def compare(functions: list[tuple[str, Any]], runner: str, checks: str) -> None:
-    """Compare runs until none fails: results that are refused, such as the text of a FlatMap, are no dead letters."""
+    """Compare runs until none fails: results that are refused, such as the text of a FlatMap, are no dead letters.
+
+    If steps with state fail on both of two workers, which failure ends the run is left to chance.
+    """
     options: dict[str, Any] = {"checks": checks} if runner == "direct" else {"workers": 2}
     while functions:
         called = run(functions, runner, options | {"inline": "off"})
         inlined = run(functions, runner, options | {"inline": "always"})
-        assert replace(inlined, inlined=0) == called
-        if not called.failure:
+        failed = {failing_step(each) for each in (called, inlined) if each.failure}
+        by_chance = runner == "streaming" and bool(called.failure and inlined.failure)
+        if not (by_chance and (len(failed) > 1 or "state" in functions[min(failed)][0])):
+            assert replace(inlined, inlined=0) == called
+        if not failed:
             assert inlined.inlined > 0
             return
-        failed = re.search(r"in step 'step (\d+)'", called.failure)
-        assert failed is not None, called.failure
-        del functions[int(failed[1])]
+        for number in sorted(failed, reverse=True):
+            if len(failed) > 1:
+                compare([functions[number]], runner, checks)
+            del functions[number]
+
+
+def failing_step(ran: Ran) -> int:
+    """The number of the function that has failed."""
+    found = re.search(r"in step 'step (\d+)'", ran.failure)
+    assert found is not None, ran.failure
+    return int(found[1])
 
 
 def half(x: int) -> float:
