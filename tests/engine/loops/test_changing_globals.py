@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.runners.engine.loops.changing_globals import _codes, changes_of_globals
+from tidegate.runners.engine.loops.bodies.changing_globals import _codes, changes_of_globals
 
 DEFINED = """
 n = 0

@@ -25,6 +25,7 @@ from tidegate.runners.engine.elementwise.wrapped_results import (
     stamped,
     tagged,
 )
+from tidegate.runners.engine.loops.bodies.statements import YIELDED, only_yields_pairs
 from tidegate.runners.engine.loops.form import (
     Assign,
     At,
@@ -42,7 +43,6 @@ from tidegate.runners.engine.loops.form import (
 )
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.runners.engine.loops.inlined_statements import Before, arguments, forgetting, result_of
-from tidegate.runners.engine.loops.statements import YIELDED, only_yields_pairs
 from tidegate.sdk.portable.model import ParDo
 
 Following: TypeAlias = Callable[[str], Building]

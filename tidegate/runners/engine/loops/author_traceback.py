@@ -10,9 +10,9 @@ from types import FrameType, FunctionType, TracebackType
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.loops.author_function import function_at
+from tidegate.runners.engine.loops.bodies.generator_loops import GENEXPR, Span, operation
 from tidegate.runners.engine.loops.form import Form, PlacedBody
 from tidegate.runners.engine.loops.inlined_body import is_testable
-from tidegate.runners.engine.loops.statements import GENEXPR, Span, operation
 from tidegate.sdk.notebook import chained
 
 NamedForm: TypeAlias = tuple[Form, Mapping[str, Any]]

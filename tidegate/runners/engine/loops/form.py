@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from tidegate.runners.engine.loops.cell_operations import operation_names
+from tidegate.runners.engine.loops.bodies.cell_operations import operation_names
+from tidegate.runners.engine.loops.bodies.inner_functions import ITER
 from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody
-from tidegate.runners.engine.loops.inner_functions import ITER
 
 At: TypeAlias = tuple[int, str]
 """The number of the step that a statement runs, and the local with the step's input."""

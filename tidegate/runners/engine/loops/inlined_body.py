@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from types import CellType, FunctionType, ModuleType
 from typing import Any, Final
 
-from tidegate.runners.engine.loops.changing_globals import is_set
-from tidegate.runners.engine.loops.statements import LoopedGenerator, nested_blocks
+from tidegate.runners.engine.loops.bodies.changing_globals import is_set
+from tidegate.runners.engine.loops.bodies.generator_loops import LoopedGenerator
+from tidegate.runners.engine.loops.bodies.statements import nested_blocks
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import TypeAlias, TypeVar
 
+from tidegate.runners.engine.loops.bodies.plain_syntax import targets_inside
 from tidegate.runners.engine.loops.form import Assign, At, Bodies, Statement, Statements, Test, body_names
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
-from tidegate.runners.engine.loops.plain_syntax import targets_inside
 from tidegate.sdk.authoring.dofn import Param
 
 T = TypeVar("T")

@@ -2,8 +2,8 @@
 
 A function is inlined only if nothing but speed can show it. Its text must be proven to be what its code was compiled
 from (`tidegate/sdk/user_code/body.py`), it must consist of statements and expressions that mean the same in a loop
-(`plain_syntax.py`), its variables must be assigned before they are read (`definite_assignment.py`), and the names that
-it reads must mean the same in the loop. A function with anything else in it is called.
+(`bodies/plain_syntax.py`), its variables must be assigned before they are read (`bodies/definite_assignment.py`), and
+the names that it reads must mean the same in the loop. A function with anything else in it is called.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from inspect import CO_VARARGS, CO_VARKEYWORDS
 from types import FunctionType, MethodType
 from typing import Any, Final, Protocol
 
-from tidegate.runners.engine.loops.cell_operations import CellKind, CellOperations, operation_names
-from tidegate.runners.engine.loops.changing_globals import changes_of_globals
-from tidegate.runners.engine.loops.definite_assignment import may_be_unset
-from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody, InnerCall, Stamped, namespaces, value_of
-from tidegate.runners.engine.loops.inner_functions import ITER, InnerFunctions
-from tidegate.runners.engine.loops.plain_syntax import (
+from tidegate.runners.engine.loops.bodies.cell_operations import CellKind, CellOperations, operation_names
+from tidegate.runners.engine.loops.bodies.changing_globals import changes_of_globals
+from tidegate.runners.engine.loops.bodies.definite_assignment import may_be_unset
+from tidegate.runners.engine.loops.bodies.generator_loops import with_loop
+from tidegate.runners.engine.loops.bodies.inner_functions import ITER, InnerFunctions
+from tidegate.runners.engine.loops.bodies.plain_syntax import (
     METHODS_THAT_SEE_CALLERS,
     Called,
     check,
@@ -30,13 +30,13 @@ from tidegate.runners.engine.loops.plain_syntax import (
     mangled,
     targets_inside,
 )
-from tidegate.runners.engine.loops.statements import (
+from tidegate.runners.engine.loops.bodies.statements import (
     assigned,
     only_unpacked,
     parts,
-    with_loop,
 )
-from tidegate.runners.engine.loops.tagged_results import TaggedResults
+from tidegate.runners.engine.loops.bodies.tagged_results import TaggedResults
+from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody, InnerCall, Stamped, namespaces, value_of
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue

@@ -15,8 +15,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_function import converting, taking
+from tidegate.runners.engine.loops.bodies.statements import leaving, yielding
 from tidegate.runners.engine.loops.form import GLOBALS, At, Form, PlacedBody, written
-from tidegate.runners.engine.loops.statements import leaving, yielding
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 

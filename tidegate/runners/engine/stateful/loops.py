@@ -13,7 +13,7 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.shape import Shape
 from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import has_author_frames, not_pairs, rethrow, user_error
-from tidegate.runners.engine.loops.cell_operations import OPERABLE, CellKind
+from tidegate.runners.engine.loops.bodies.cell_operations import OPERABLE, CellKind
 from tidegate.runners.engine.loops.compiled import LoopPosition
 from tidegate.runners.engine.loops.inlining import Inlining
 from tidegate.runners.engine.operator import Context, Emitted

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tidegate.runners.engine.loops.statements import Parts, TaggedReturn
+from tidegate.runners.engine.loops.bodies.statements import Parts, TaggedReturn
 
 
 @dataclass(slots=True)
