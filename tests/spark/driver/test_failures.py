@@ -173,6 +173,7 @@ def test_results_that_are_too_large_for_the_driver_are_explained() -> None:
 def test_a_jvm_that_has_died_is_reported_with_a_remedy(
     command: str | None, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from py4j.protocol import Py4JNetworkError
     from pyspark import SparkContext
 
     class Py4JJavaError(Exception):
@@ -187,6 +188,7 @@ def test_a_jvm_that_has_died_is_reported_with_a_remedy(
         Py4JJavaError(),
         ConnectionRefusedError(111, "refused"),
         RuntimeError("Answer from Java side is empty"),
+        Py4JNetworkError("Error while sending or receiving"),
     ):
         with pytest.raises(RunError, match=message), translated_errors():
             raise error

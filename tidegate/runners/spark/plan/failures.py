@@ -108,7 +108,10 @@ def message_of(error: Exception) -> str:
         text = str(error)  # py4j fetches the text from the JVM
     except Exception:
         text = ""
-    if isinstance(error, ConnectionError) or not text or "Answer from Java side is empty" in text:
+    lost = isinstance(error, ConnectionError) or any(
+        each.__name__ == "Py4JNetworkError" for each in type(error).__mro__
+    )
+    if lost or not text or "Answer from Java side is empty" in text:
         return f"its Java process {_ending_of_java()}"
     return text
 
