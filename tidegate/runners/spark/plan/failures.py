@@ -104,14 +104,13 @@ def interrupted(error: BaseException) -> bool:
 
 def message_of(error: Exception) -> str:
     """The message of one of Spark's exceptions. Reading it may fail because the JVM has died."""
+    from py4j.protocol import Py4JNetworkError
+
     try:
         text = str(error)  # py4j fetches the text from the JVM
     except Exception:
         text = ""
-    lost = isinstance(error, ConnectionError) or any(
-        each.__name__ == "Py4JNetworkError" for each in type(error).__mro__
-    )
-    if lost or not text or "Answer from Java side is empty" in text:
+    if isinstance(error, (ConnectionError, Py4JNetworkError)) or not text or "Answer from Java side is empty" in text:
         return f"its Java process {_ending_of_java()}"
     return text
 
