@@ -99,12 +99,14 @@ CONSTRUCTS: dict[str, Construct] = {
 }  # fmt: skip
 
 CHANGING: dict[str, Construct] = {
-    "a global that a function changes": Construct(
-        "n = 0\ndef bump():\n    global n\n    n += 1\nfn = lambda x: (bump(), n)", "'bump' changes the global 'n'"
+    "a builtin that a function hides": Construct(
+        "def hide():\n    global len\n    len = str\nfn = lambda x: (hide(), len('ab'))",
+        "'hide' changes the global 'len'",
     ),
-    "a global that a method changes": Construct(
-        "n = 0\nclass A:\n    def bump(self):\n        global n\n        n += 1\na = A()\nfn = lambda x: (a.bump(), n)",
-        "'bump' changes the global 'n'",
+    "a builtin that a method hides": Construct(
+        "class A:\n    def hide(self):\n        global len\n        len = str\na = A()\n"
+        "fn = lambda x: (a.hide(), len('ab'))",
+        "'hide' changes the global 'len'",
     ),
     "a global that a function deletes": Construct(
         "n = 0\ndef drop():\n    global n\n    del n\nfn = lambda x: (x == 2 and drop(), n)",
@@ -285,10 +287,10 @@ def test_a_generator_expression_would_see_the_element_that_comes_last() -> None:
     assert run_construct(construct, ByForce).results == ["[12, 22]", "[12, 22]"]
 
 
-def test_a_global_that_changes_would_have_the_value_that_it_had_when_the_block_began() -> None:
-    construct = CHANGING["a global that a function changes"]
-    assert run_construct(construct, Inlining).results == ["(None, 1)", "(None, 2)"]
-    assert run_construct(construct, ByForce).results == ["(None, 0)", "(None, 0)"]
+def test_a_builtin_that_is_hidden_would_be_what_it_was_when_the_block_began() -> None:
+    construct = CHANGING["a builtin that a function hides"]
+    assert run_construct(construct, Inlining).results == ["(None, 'ab')", "(None, 'ab')"]
+    assert run_construct(construct, ByForce).results == ["(None, 2)", "(None, 2)"]
 
 
 RELOADED = """

@@ -50,7 +50,19 @@ def test_code_among_much_data_is_found(place: str) -> None:
     exec(DEFINED, space)
     gc.collect()
     exec(f"{PLACES[place]}\ndel bump, instance", space)
-    assert next(changes_of_globals(space["step"], ["n"])) == "'bump' changes the global 'n'"
+    assert list(changes_of_globals(space["step"], {"n"})) == ["'bump' changes the global 'n'"]
+    assert list(changes_of_globals(space["step"], frozenset(), {"n"})) == []
+
+
+def test_to_store_a_global_that_is_only_to_be_kept_is_no_change_but_to_delete_it_is() -> None:
+    text = "n = 0\ndef step(x): return n\ndef bump():\n    global n\n    n += 1\n"
+    space: dict[str, Any] = {}
+    exec(f"{text}    del n\n", space)
+    assert list(changes_of_globals(space["step"], frozenset(), {"n"})) == ["'bump' changes the global 'n'"]
+    space = {}
+    exec(f"{text}class Here: pass\nhere = Here()\ndef drop():\n    del here.n\n", space)
+    why = "'drop' sets or deletes an attribute 'n', which may be the global of a module"
+    assert list(changes_of_globals(space["step"], frozenset(), {"n"})) == [why]
 
 
 def test_pairs_are_searched_only_by_their_types() -> None:

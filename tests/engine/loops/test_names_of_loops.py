@@ -61,7 +61,7 @@ def every_parameter(p: Any) -> None:
         return numbers | "round" >> tg.Map(lambda n, r=tg.DoFn.RoundParam: n + r)
 
     elements_of = 3
-    of_another_module = author("n = 1\nfn = lambda x: (x, n)")["fn"]
+    of_another_module = author("n = 1\nfn = lambda x: (x, n, len)")["fn"]
     _ = elements | "all" >> tg.Map(passed, side, 5) | "other" >> tg.Map(of_another_module)
     _ = elements | "rounds" >> tg.Iterate(rounds, rounds=2)
     pairs = elements | "pairs" >> tg.FlatMap(lambda x: ((y, x) for y in [x]))
@@ -78,7 +78,8 @@ def names_given(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     copied = loop_tree._copied
 
     def noting(placed: PlacedBody) -> Any:
-        found.update([placed.name, *placed.names.values()])
+        names = [each if each.startswith(GLOBALS) else each.partition(".")[0] for each in placed.names.values()]
+        found.update([placed.name, *names])
         return copied(placed)
 
     monkeypatch.setattr(loop_tree, "_copied", noting)
@@ -93,7 +94,7 @@ def test_no_variable_of_a_comprehension_has_a_name_of_the_loop(monkeypatch: pyte
     found = names_given(monkeypatch)
     kinds = {re.sub(r"\d+", "N", name).partition("N_")[0] for name in found}
     assert kinds >= {"a", "c", "cell", "d", "g", "h", "l", "bodyN", "roundN", "vN", "wN", "kN", "iter", "pane"}
-    assert kinds >= {"watched_N", "timer_N", "cell_N", "entry_N", "Entry"}
+    assert kinds >= {"moduleN", "watched_N", "timer_N", "cell_N", "entry_N", "Entry"}
     others = {name for name in found if name.startswith(GLOBALS)}  # which no variable can have
     for name in found - others - {"x"}:  # an input that is added, of which a comprehension's `x` gets another name
         fn = author(f"fn = lambda y, z=1: [z for {name} in y]")["fn"]

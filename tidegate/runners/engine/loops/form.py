@@ -226,12 +226,13 @@ _INDENT: Final = "    "
 
 
 GLOBALS: Final = "globals."
-"""Before the name of a global that a loop reads as the author's function does, from the author's module."""
+"""Before the name of a global that a loop reads as the author's function does, since it has the same globals."""
 
 
 def body_names(step: int | str, body: InlinedBody) -> dict[str, str]:
     """The variables of a loop for what a body reads besides its arguments."""
-    names = {name: f"{GLOBALS if body.at_use else f'g{step}_'}{name}" for name in body.globals}
+    names = {name: f"{GLOBALS}{name}" for name in body.globals} if body.at_use else {}
+    names |= {name: f"module{step}.{name}" for name in body.by_module} | {name: f"g{step}_{name}" for name in body.once}
     names |= {name: f"cell{step}_{name}" for name in body.cells}
     names |= {name: f"h{step}_{name.strip('<>')}" for name in body.inner} | {ITER: "iter"}
     names |= {name: f"d{step}_{name}" for name in body.defaults}
@@ -293,8 +294,8 @@ _LINES_OF_BODIES: Final = 1_000_000
 
 
 def read_globals(step: int | str, body: InlinedBody) -> Statements:
-    """The statements that read the globals of a body, and of a function that it calls, if it does not do so itself."""
+    """The statements that read what a body, and a function that it calls, read once for each block."""
     inner = read_globals(f"{step}i", body.inner_call.body) if body.inner_call is not None else ()
-    if not body.globals or body.at_use:
+    if not body.once:
         return inner
-    return Assign(f"({''.join(f'g{step}_{name}, ' for name in body.globals).rstrip()})", f"globals{step}()"), *inner
+    return Assign(f"({''.join(f'g{step}_{name}, ' for name in body.once).rstrip()})", f"globals{step}()"), *inner

@@ -49,7 +49,8 @@ class InlinedBody:
     captured variables, `inner` the functions in it. `stamped`: the expression makes a TimestampedValue. `tagging` are
     the functions of the calls that make the TaggedOutputs which it returns. `tables` are the numbers of the state cells
     of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
-    `at_use`: it reads its globals where it uses them, since the loop has them as its own; else once for each block.
+    `at_use`: the loop has its globals as its own, so it reads them as a call does. If not, it reads the globals in
+    `by_module` as attributes of an object that has them, and the others, builtins as a rule, once for each block.
     """
 
     fn: FunctionType
@@ -72,6 +73,7 @@ class InlinedBody:
     tables: frozenset[int] = frozenset()
     inner_call: InnerCall | None = None
     at_use: bool = False
+    by_module: frozenset[str] = frozenset()
 
     @property
     def plain(self) -> bool:
@@ -119,10 +121,15 @@ class InlinedBody:
         """How many more blocks it nests around what follows than a loop over its results, which it yields, does."""
         return nested_blocks(self.first, around_yield=True) if self.yields else 0
 
+    @property
+    def once(self) -> tuple[str, ...]:
+        """Those of `globals` that a loop reads once for each block."""
+        return () if self.at_use else tuple(name for name in self.globals if name not in self.by_module)
+
     def values(self) -> tuple[Any, ...]:
-        """The values of `globals` now. KeyError if one of them is not set."""
+        """The values of `once` now. KeyError if one of them is not set."""
         here, builtin = namespaces(self.fn)
-        return tuple(here[name] if name in here else builtin[name] for name in self.globals)
+        return tuple(here[name] if name in here else builtin[name] for name in self.once)
 
     @property
     def assumed(self) -> frozenset[str]:
@@ -139,7 +146,7 @@ class InlinedBody:
     def ready(self) -> bool:
         """Whether all names that it reads are set."""
         here, builtin = namespaces(self.fn)
-        if not all(name in here or name in builtin for name in self.globals):
+        if not all(name in here or (name in builtin and name not in self.by_module) for name in self.globals):
             return False
         if not all(here.get(name, builtin.get(name)) is value for name, value in self.builtins.items()):
             return False
@@ -189,6 +196,15 @@ _COMPARES_TO_BOOL: Final = sys.version_info >= (3, 13)
 """Whether one instruction compares in an `if` and tests the result, so that nobody could say which of them failed."""
 
 _GIVE_BOOL: Final = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
+
+
+class Module:
+    """An object whose attributes are the globals of a function: Python looks them up almost as fast as globals."""
+
+    __slots__ = ("__dict__",)
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.__dict__ = values
 
 
 CALLED: Final = "<called>"

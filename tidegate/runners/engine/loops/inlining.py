@@ -36,7 +36,15 @@ from tidegate.runners.engine.loops.bodies.statements import (
     parts,
 )
 from tidegate.runners.engine.loops.bodies.tagged_results import TaggedResults
-from tidegate.runners.engine.loops.inlined_body import CALLED, InlinedBody, InnerCall, Stamped, namespaces, value_of
+from tidegate.runners.engine.loops.inlined_body import (
+    CALLED,
+    InlinedBody,
+    InnerCall,
+    Module,
+    Stamped,
+    namespaces,
+    value_of,
+)
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
@@ -229,19 +237,24 @@ def _inlined(
 def _settled(
     body: InlinedBody, fn: Any, inner: Any, shared: Mapping[str, Any] | None, modules: Sequence[Mapping[str, Any]]
 ) -> InlinedBody:
-    """The body of a function with its globals read where it uses them if they are `shared` by the loop, else once for
-    each block. `inner` is the function that it calls; `modules` have the globals of all functions. Raises Called if
-    what it does not look up each time may change.
+    """The body of a function with its globals read where it uses them: as those of the loop, if they are `shared`, else
+    by the module, except for builtins and what only Tidegate itself has. `inner` is the function that it calls;
+    `modules` have the globals of all functions. Raises Called if what it does not look up each time may change.
     """
-    at_use = body.fn.__globals__ is shared
-    once = body.assumed if at_use else body.assumed.union(body.globals)
+    here, library = body.fn.__globals__, _is_library(body.fn)
+    at_use = here is shared
+    by_module = frozenset(() if at_use or library else here.keys() & body.globals)
+    if fixed := sorted(by_module & vars(Module).keys()):
+        raise Called(f"it reads a global {fixed[0]!r}")
+    body = replace(body, at_use=at_use, by_module=by_module)
     owners = [fn.__self__] if isinstance(fn, MethodType) else []
-    if change := next(changes_of_globals(body.fn, once, owners, () if _is_library(body.fn) else modules), ""):
+    fixed_names = body.assumed.union(body.once)
+    if change := next(changes_of_globals(body.fn, fixed_names, by_module, owners, () if library else modules), ""):
         raise Called(change)
     call = body.inner_call
     if call is not None:
         call = replace(call, body=_settled(call.body, inner, None, shared, modules))
-    return replace(body, at_use=at_use, inner_call=call)
+    return replace(body, inner_call=call)
 
 
 def _function(called: Any) -> FunctionType | None:

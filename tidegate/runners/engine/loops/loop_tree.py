@@ -17,6 +17,7 @@ from typing import Any, Final
 from tidegate.runners.engine.loops.author_function import converting, taking
 from tidegate.runners.engine.loops.bodies.statements import leaving, yielding
 from tidegate.runners.engine.loops.form import GLOBALS, At, Form, PlacedBody, written
+from tidegate.runners.engine.loops.inlined_body import Module
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
 
 
@@ -46,6 +47,8 @@ def compile_loop(loop: PreparedLoop, name: str, env: dict[str, Any]) -> Function
     for each in form.placed:
         step, body = each.prefix, each.body
         env[f"globals{step}"] = body.values
+        if body.by_module:
+            env[f"module{step}"] = Module(body.fn.__globals__)
         env |= {f"d{step}_{name}": value for name, value in body.defaults.items()}
         env |= {each.names[name]: function for name, function in body.inner.items()}
         if body.items:
@@ -178,19 +181,43 @@ def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
         case list():
             return [_copy(part, names, offset) for part in node]
         case ast.Name(id=name) if name in names:
-            made: ast.AST = ast.Name(names[name], node.ctx)
+            made: ast.AST = _variable(names[name], node, offset)
         case ast.ListComp() | ast.SetComp() | ast.DictComp():
             made = _copy_comprehension(node, names, offset)
         case ast.AnnAssign():  # Python does not evaluate annotations of variables in functions
             made = ast.Assign([_copy(node.target, names, offset)], _copy(node.value, names, offset))
         case ast.AST():
             made = type(node)(**{field: _copy(value, names, offset) for field, value in ast.iter_fields(node)})
+            match node, made:
+                case ast.Call(func=ast.Name() as function), ast.Call(func=ast.Attribute() as attribute):
+                    made.func = _no_method(attribute, function, offset)
         case _:
             return node
+    return _at(made, node, offset)
+
+
+def _at(made: Any, node: Any, offset: int) -> Any:
+    """A new node at the position of the author's."""
     for attribute in node._attributes:
         value = getattr(node, attribute)
         setattr(made, attribute, value + offset if attribute.endswith("lineno") else value)
     return made
+
+
+def _variable(name: str, node: ast.Name, offset: int) -> ast.expr:
+    """What the loop has in place of a name of the author's: a variable, a global of its own, or one of a module."""
+    module, dot, attribute = name.partition(".")
+    if not dot or name.startswith(GLOBALS):
+        return ast.Name(name, node.ctx)
+    return ast.Attribute(_at(ast.Name(module, ast.Load()), node, offset), attribute, node.ctx)
+
+
+def _no_method(function: ast.expr, node: ast.Name, offset: int) -> ast.expr:
+    """A function that is an attribute, for a call of it that Python does not compile as one of a method: which is
+    slower here, and could be at another line. Python leaves out the condition."""
+    always, never = (_at(ast.Constant(value), node, offset) for value in (True, None))
+    choice: ast.expr = _at(ast.IfExp(always, function, never), node, offset)
+    return choice
 
 
 def _copy_comprehension(node: Any, names: Mapping[str, str], offset: int) -> Any:

@@ -1,12 +1,14 @@
-"""Finds out whether globals that a function reads may change while a block is processed.
+"""Finds out whether what a loop takes for granted about a function's globals may change while a block is processed.
 
-If not, a loop that has the globals of another module reads them once per block.
+It looks up most globals wherever the function reads them, and need not ask. It asks about builtins that it reads once
+per block, which a global may hide, about functions in place of whose calls it does something itself, and, if the loop
+has the globals of another module, about globals that may be deleted.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 from gc import is_tracked
@@ -33,14 +35,18 @@ _CHANGES_ANYTHING: Final = frozenset({"globals", "exec", "eval", "setattr", "del
 
 
 def changes_of_globals(
-    fn: FunctionType, names: Collection[str], owners: Iterable[Any] = (), modules: Iterable[Mapping[str, Any]] = ()
+    fn: FunctionType,
+    fixed: Set[str],
+    kept: Set[str] = frozenset(),
+    owners: Iterable[Any] = (),
+    modules: Iterable[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
-    """How code that has the globals of `fn` may store or delete some of them while a block is processed, or how code
-    of other `modules` may do so by an attribute of the module.
+    """How code that has the globals of `fn` may store or delete those that are `fixed`, or delete those that are only
+    `kept`, while a block is processed; or how code of other `modules` may do so by an attribute of the module.
 
     `owners` are the objects of which `fn` is a method.
     """
-    if not names:
+    if not (fixed or kept):
         return
     shared = fn.__globals__
     captured = [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
@@ -48,18 +54,18 @@ def changes_of_globals(
     for changes in _changes((fn, *shared.values(), *captured, *owned), shared):
         for name in changes.anything:
             yield f"{changes.code!r} uses {name!r}, and may change any global"
-        for name in sorted(changes.stored.intersection(names)):
+        for name in sorted(changes.globals.among(fixed, kept)):
             yield f"{changes.code!r} changes the global {name!r}"
-        yield from _by_attribute(changes, names)
+        yield from _by_attribute(changes, fixed, kept)
     for module in modules:
         if module is not shared:
             for changes in _changes(module.values(), module):
-                yield from _by_attribute(changes, names)
+                yield from _by_attribute(changes, fixed, kept)
 
 
-def _by_attribute(changes: _Changes, names: Collection[str]) -> Iterator[str]:
-    for name in sorted(changes.attributes.intersection(names)):
-        yield f"{changes.code!r} sets an attribute {name!r}, which may be the global of a module"
+def _by_attribute(changes: _Changes, fixed: Set[str], kept: Set[str]) -> Iterator[str]:
+    for name in sorted(changes.attributes.among(fixed, kept)):
+        yield f"{changes.code!r} sets or deletes an attribute {name!r}, which may be the global of a module"
 
 
 def _changes(values: Iterable[Any], shared: Mapping[str, Any]) -> Iterator[_Changes]:
@@ -170,14 +176,32 @@ _IMMUTABLE_TYPE: Final = 1 << 8
 
 
 @dataclass(frozen=True, slots=True)
+class _Names:
+    """The names that code stores, and those that it deletes."""
+
+    stored: frozenset[str]
+    deleted: frozenset[str]
+
+    def among(self, fixed: Set[str], kept: Set[str]) -> Set[str]:
+        """The names that it must not change: to store those that are `kept` is no change."""
+        return (self.stored | self.deleted) & fixed | self.deleted & kept
+
+    def __bool__(self) -> bool:
+        return bool(self.stored or self.deleted)
+
+
+@dataclass(frozen=True, slots=True)
 class _Changes:
-    """How code, whose name is `code`, may change globals: names by which it may change `anything`, and what it stores
-    or deletes: globals, and attributes, which may be those of a module."""
+    """How code, whose name is `code`, may change globals: names by which it may change `anything`, and the globals that
+    it stores or deletes, and the attributes, which may be those of a module."""
 
     code: str
     anything: tuple[str, ...]
-    stored: frozenset[str]
-    attributes: frozenset[str]
+    globals: _Names
+    attributes: _Names
+
+    def __bool__(self) -> bool:
+        return bool(self.anything or self.globals or self.attributes)
 
 
 def _changes_in(code: CodeType) -> tuple[_Changes, ...]:
@@ -186,16 +210,16 @@ def _changes_in(code: CodeType) -> tuple[_Changes, ...]:
     if known is None:
         if len(_known) >= _CACHED:
             _known.clear()
-        made = (
+        made = [
             _Changes(
                 each.co_name,
                 tuple(sorted(_CHANGES_ANYTHING.intersection(each.co_names))),
-                _stored(each, _STORING),
-                _stored(each, _SETTING),
+                _Names(_named(each, "STORE_GLOBAL"), _named(each, "DELETE_GLOBAL")),
+                _Names(_named(each, "STORE_ATTR"), _named(each, "DELETE_ATTR")),
             )
             for each in _with_inner(code)
-        )
-        known = _known[id(code)] = code, tuple(each for each in made if each.anything or each.stored or each.attributes)
+        ]
+        known = _known[id(code)] = code, tuple(each for each in made if each)
     return known[1]
 
 
@@ -211,14 +235,10 @@ def _with_inner(code: CodeType) -> Iterator[CodeType]:
             yield from _with_inner(const)
 
 
-def _stored(code: CodeType, instructions: frozenset[int]) -> frozenset[str]:
-    """The names that code stores or deletes by some instructions."""
-    if instructions.isdisjoint(code.co_code[::2]):
+def _named(code: CodeType, instruction: str) -> frozenset[str]:
+    """The names in all instructions of a kind in some code."""
+    if opmap[instruction] not in code.co_code[::2]:
         return frozenset()
     from dis import get_instructions
 
-    return frozenset(each.argval for each in get_instructions(code) if each.opcode in instructions)
-
-
-_STORING: Final = frozenset({opmap["STORE_GLOBAL"], opmap["DELETE_GLOBAL"]})
-_SETTING: Final = frozenset({opmap["STORE_ATTR"], opmap["DELETE_ATTR"]})
+    return frozenset(each.argval for each in get_instructions(code) if each.opname == instruction)

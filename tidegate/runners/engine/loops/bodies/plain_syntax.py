@@ -44,7 +44,7 @@ _OTHERS: Final[dict[type[ast.AST], str]] = {
 }
 
 _LOOPS_OWN: Final = re.compile(
-    r"(?:[vwtrsk]|[acdhlpq]|g|cell|body|round)\d+i?(?:_.*)?"
+    r"(?:[vwtrsk]|[acdhlpq]|g|cell|body|round|module)\d+i?(?:_.*)?"
     r"|(?:cell|watched|timer|entry|table|epoch|changed|removed)_\d+|pane|iter|Entry"
 )
 """The names that a loop gives to what an inlined body reads."""
