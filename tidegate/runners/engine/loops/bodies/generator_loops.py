@@ -136,8 +136,14 @@ def _assigned(made: ast.GeneratorExp) -> Iterator[str]:
 
 def operation(code: CodeType, offset: int) -> str:
     """What the instruction at an offset does, if an error in it may be one of a generator expression itself: iterate,
-    or test a condition; "" for any other."""
-    return _operation(dis.opname[code.co_code[offset]])
+    or test a condition; "" for any other. Python 3.12 may give the offset of the cache after an instruction."""
+    instructions = code.co_code
+    while instructions[offset] == _CACHE:
+        offset -= 2
+    return _operation(dis.opname[instructions[offset]])
+
+
+_CACHE: Final = dis.opmap["CACHE"]
 
 
 def _operation(name: str) -> str:
