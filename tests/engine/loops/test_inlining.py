@@ -297,6 +297,13 @@ CALLED_BESIDE = {"an attribute of the module", "globals()", "exec", "a deletion"
 """What may delete a global, or hide a builtin, which a loop reads once per block, but for those of one module."""
 
 
+@pytest.mark.parametrize("name", ["__class__", "__dict__", "__doc__", "__module__", "__slots__", "__init__", "OWN"])
+def test_a_global_may_have_a_name_that_all_objects_or_those_of_loops_have(name: str) -> None:
+    beside = author("a = b = c = 0\nfn = lambda x: (a, b, c, x)[3]")["fn"]
+    fn = author(f"{name} = 5\nfn = lambda x: (x, {name})")["fn"]
+    assert compare(lambda p: p | "beside" >> tg.Map(beside) | tg.Map(fn), [1]).out[0][1] == "tuple: (1, 5)"
+
+
 def test_a_function_of_another_module_fails_at_its_own_position() -> None:
     """Its callee is no method that the loop calls, whose positions Python may move."""
     beside = author("a = b = c = 0\nfn = lambda x: (a, b, c, x)[3]")["fn"]

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import CellType, FunctionType, ModuleType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.loops.bodies.changing_globals import is_set
 from tidegate.runners.engine.loops.bodies.generator_loops import LoopedGenerator
@@ -199,9 +199,13 @@ _GIVE_BOOL: Final = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
 
 
 class Module:
-    """An object whose attributes are the globals of a function: Python looks them up almost as fast as globals."""
+    """An object whose attributes are the globals of a function: Python looks them up almost as fast as globals.
+
+    Those of the names OWN are not: they are the object's own attributes.
+    """
 
     __slots__ = ("__dict__",)
+    OWN: ClassVar = frozenset({"__class__", "__dict__"})
 
     def __init__(self, values: dict[str, Any]) -> None:
         self.__dict__ = values

@@ -244,12 +244,12 @@ def _settled(
     here, library = body.fn.__globals__, _is_library(body.fn)
     at_use = here is shared
     by_module = frozenset(() if at_use or library else here.keys() & body.globals)
-    if fixed := sorted(by_module & vars(Module).keys()):
-        raise Called(f"it reads a global {fixed[0]!r}")
+    if own := sorted(by_module & Module.OWN):
+        raise Called(f"it reads a global {own[0]!r}")
     body = replace(body, at_use=at_use, by_module=by_module)
     owners = [fn.__self__] if isinstance(fn, MethodType) else []
-    fixed_names = body.assumed.union(body.once)
-    if change := next(changes_of_globals(body.fn, fixed_names, by_module, owners, () if library else modules), ""):
+    fixed = body.assumed.union(body.once)
+    if change := next(changes_of_globals(body.fn, fixed, by_module, owners, () if library else modules), ""):
         raise Called(change)
     call = body.inner_call
     if call is not None:
