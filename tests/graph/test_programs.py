@@ -98,6 +98,15 @@ def test_programs_over_arrays_give_what_those_of_single_vertices_give(values: li
         }
 
 
+@pytest.mark.parametrize("values", [[2**62] * 3, [-(2**63)] * 2, [2**62, 2**62, -(2**62)], [2**63] * 2, [1, 2, 3]])
+def test_sums_over_arrays_are_exact_beyond_64_bits(values: list[int]) -> None:
+    graph = graph_of([(n, -1) for n in range(len(values))], [*enumerate(values), (-1, 0)])
+    for arrays in (False, True):
+        states = found(graph.pregel(lambda n, edge: n, sum, lambda n, more: n + more, arrays=arrays, name=f"{arrays}"))
+        assert states[-1] == sum(values)
+        assert type(states[-1]) is int
+
+
 def test_texts_over_arrays_are_added_and_may_become_longer_or_numbers() -> None:
     edges, vertices = [("a", "c"), ("b", "c")], [("a", "x"), ("b", "yy"), ("c", "")]
     graph = graph_of(edges, vertices)

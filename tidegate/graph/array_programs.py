@@ -175,10 +175,23 @@ def _ways(graph: GraphArrays, edge_values: Column | None) -> Ways:
 
 def _combined(combine: np.ufunc, messages: npt.NDArray[Any], begins: Numbers) -> npt.NDArray[Any]:
     """The messages from each beginning to the next combined into one."""
+    if combine is np.add and messages.dtype.kind in "iu":
+        return _added(messages, begins)
     if messages.dtype.kind not in _TEXTS:
         return np.asarray(combine.reduceat(messages, begins))
     found = combine.reduceat(messages.astype(object), begins)  # NumPy compares texts, but finds no least one
     return np.asarray(found.astype(messages.dtype.kind))
+
+
+def _added(messages: npt.NDArray[Any], begins: Numbers) -> npt.NDArray[Any]:
+    """The sums of integers: as Python's integers if NumPy's, which overflow in silence, could not hold them all."""
+    found = np.add.reduceat(messages, begins)
+    largest = max(-int(messages.min()), int(messages.max()))
+    held = np.iinfo(found.dtype)
+    if largest * int(np.diff(begins, append=len(messages)).max()) <= held.max:
+        return np.asarray(found)
+    exact = np.add.reduceat(messages.astype(object), begins)
+    return np.asarray(found if held.min <= exact.min() and exact.max() <= held.max else exact)
 
 
 def _common(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> np.dtype[Any]:
