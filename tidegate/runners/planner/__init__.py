@@ -9,6 +9,7 @@ from tidegate.runners.plan import RELATION, Decision, Loop, Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.feedback import flattened
 from tidegate.runners.planner.loops import body_of, unrolled, with_inputs_of_steps, with_kept_tables
+from tidegate.runners.planner.own_functions import with_own_functions
 from tidegate.runners.planner.parallel_loops import lacks_stored_input, with_loops_in_one_task, with_parallel_loops
 from tidegate.runners.planner.rewrite import drop_dead, emitted_as
 from tidegate.runners.planner.validate import validate
@@ -36,7 +37,7 @@ def _planned(
     live, dropped = drop_dead(pipeline, results) if traits.drops_unread else (pipeline, ())
     live = flattened(live)
     fed_back = frozenset(node.after for node in live.nodes if isinstance(node, Feedback))
-    live, relations = _lowered(unrolled(live), results | fed_back)
+    live, relations = _lowered(with_own_functions(unrolled(live)), results | fed_back)
     live = with_inputs_of_steps(live)
     made = cut(live, traits, dropped, results, partitioned)
     made = replace(made, loops=tuple(_loops(live, traits)), decisions=(*relations, *made.decisions))

@@ -244,7 +244,7 @@ def _lifts(state: _Cut, node: CombinePerKey) -> tuple[bool, tuple[str, str] | No
 def _place_lifted(state: _Cut, chain: tuple[Node, ...], node: CombinePerKey, path: Path | None) -> None:
     parts = Step(len(state.steps), chain, 0, "parts", path)
     _add(state, parts, _inputs(state, chain[0]), None)
-    merge = Step(len(state.steps), (node,), 0, "merge", path)
+    merge = Step(len(state.steps), (replace(node, fn=node.fn.another()),), 0, "merge", path)  # perhaps beside the parts
     exchange = Exchange("hash" if node.key != "none" else "gather", _mode(state, node), "parts of one key meet")
     _add(state, merge, [(parts.outputs[0], parts.id)], exchange)
 

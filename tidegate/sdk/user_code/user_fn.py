@@ -114,6 +114,10 @@ class UserFn:
                 ) from error
         return self._live
 
+    def another(self) -> UserFn:
+        """A UserFn of the same code, which loads an object of its own; this one if it is live or imported."""
+        return UserFn(self.name, self.where, self.code, None, self.body) if isinstance(self.code, Payload) else self
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UserFn):
             return NotImplemented
