@@ -107,6 +107,31 @@ def test_sums_over_arrays_are_exact_beyond_64_bits(values: list[int]) -> None:
         assert type(states[-1]) is int
 
 
+def test_programs_over_arrays_may_change_states_in_place_but_not_edges() -> None:
+    graph = graph_of([("a", "b", 2), ("b", "c", 3)], [("a", 0), ("b", 9), ("c", 9)])
+
+    def least(states: Any, messages: Any) -> Any:
+        return np.minimum(states, messages, out=states)
+
+    far = graph.pregel(lambda states, edges: states + edges.value, min, least, arrays=True)
+    assert found(far) == {"a": 0, "b": 2, "c": 5}
+
+    def longer(states: Any, edges: Any) -> Any:
+        edges.value[:] += 1
+        return states + edges.value
+
+    with pytest.raises(tg.TidegateError, match="read-only") as raised:
+        found(graph.pregel(longer, min, np.minimum, arrays=True, name="longer"))
+    assert "test_programs.py" in str(raised.value)
+
+
+def test_ranks_of_weights_whose_sum_is_beyond_floats_are_those_of_smaller_weights() -> None:
+    def ranks(weight: float) -> dict[Any, float]:
+        return found(graph_of([(1, 2, weight), (1, 3, weight), (2, 1, 1.0), (3, 1, 1e-300)], []).pagerank(rounds=20))
+
+    assert ranks(1e308) == pytest.approx(ranks(1.0))
+
+
 def test_texts_over_arrays_are_added_and_may_become_longer_or_numbers() -> None:
     edges, vertices = [("a", "c"), ("b", "c")], [("a", "x"), ("b", "yy"), ("c", "")]
     graph = graph_of(edges, vertices)

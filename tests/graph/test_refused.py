@@ -38,6 +38,14 @@ BUILDING: dict[str, tuple[Callable[[], object], str]] = {
         "the edges of a Graph are in the global window, not in FixedWindows(size=Duration(10s), "
         "offset=Duration(0s)): apply tg.WindowInto(tg.GlobalWindows())",
     ),
+    "several panes": (
+        lambda: Graph(
+            created([(1, 2)], tuple[int, int])
+            | tg.WindowInto(tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.ACCUMULATING)
+        ),
+        "the edges of a Graph have the trigger Repeatedly(trigger=AfterCount(n=1)), which can fire more than once, so "
+        "a vertex would have several values: apply tg.WindowInto(tg.GlobalWindows())",
+    ),
     "endless edges": (
         lambda: Graph(tg.Pipeline() | tg.PeriodicImpulse(1) | tg.Map(lambda at: (1, 2))),
         "a Graph needs bounded edges: on unbounded input it never has all of them",

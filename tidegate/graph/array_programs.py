@@ -67,7 +67,7 @@ class ArrayPregel(ArrayProgram[Ways, VertexStates]):
     def begin(self, constants: Ways) -> VertexStates:
         graph = constants.graph
         values = _array([None] * graph.size if graph.vertex_values is None else graph.vertex_values)
-        states = values if self.start is None else np.asarray(self.start(_array(graph.ids), values))
+        states = values if self.start is None else np.asarray(self.start(_array(graph.ids), values.copy()))
         if states.shape[:1] != (graph.size,):
             what = "the values of the vertices" if self.start is None else f"what {name_of(self.start)} returned"
             raise ValueError(f"{what} must have one entry for each of {graph.size} vertices, not {states.shape}")
@@ -89,7 +89,8 @@ class ArrayPregel(ArrayProgram[Ways, VertexStates]):
         begins = np.flatnonzero(np.diff(targets, prepend=-1))
         receivers = targets[begins]
         before = state.states[receivers]
-        after = np.asarray(self.update(before, _combined(COMBINERS[self.combine], messages, begins)))
+        combined = _combined(COMBINERS[self.combine], messages, begins)
+        after = np.asarray(self.update(before.copy(), combined))  # which it may change
         if after.shape[:1] != receivers.shape:
             raise ValueError(
                 f"{name_of(self.update)} must return a state for each of {len(receivers)} vertices, not an array of "
@@ -170,7 +171,10 @@ def _ways(graph: GraphArrays, edge_values: Column | None) -> Ways:
     sources, targets = sources[order], targets[order]
     ids = _array(graph.ids)
     values = _array([None] * len(graph.sources) if edge_values is None else edge_values)
-    return Ways(graph, sources, targets, ids[sources], ids[targets], values[edge][order])
+    shown = ids[sources], ids[targets], values[edge][order]
+    for each in shown:
+        each.setflags(write=False)  # the author's functions get them again in each round
+    return Ways(graph, sources, targets, *shown)
 
 
 def _combined(combine: np.ufunc, messages: npt.NDArray[Any], begins: Numbers) -> npt.NDArray[Any]:

@@ -15,6 +15,7 @@ from tidegate.sdk.primitives.elementwise import require_pairs
 from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.typehints import compatibility, hints
 from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.strategy import can_fire_twice
 from tidegate.transforms.elementwise import Impulse, Keys
 from tidegate.transforms.flow import BatchElements, Distinct
 from tidegate.transforms.grouping.cogroup import CoGroupByKey
@@ -207,13 +208,18 @@ def _graph_arrays(impulse: Any, edges: Any, vertices: Any, directed: bool) -> An
 
 
 def check_collection(what: str, pcoll: PCollection[Any]) -> None:
-    """Raise BuildError unless a collection is bounded, and in the global window."""
+    """Raise BuildError unless a collection is bounded, and in the global window, which fires once."""
     if not pcoll.is_bounded:
         raise BuildError(f"a Graph needs bounded {what}: on unbounded input it never has all of them")
     if not isinstance(pcoll.windowing.assigner, GlobalWindows):
         raise BuildError(
             f"the {what} of a Graph are in the global window, not in {pcoll.windowing.assigner!r}: apply "
             "tg.WindowInto(tg.GlobalWindows())"
+        )
+    if can_fire_twice(pcoll.windowing):
+        raise BuildError(
+            f"the {what} of a Graph have the trigger {pcoll.windowing.trigger!r}, which can fire more than once, so a "
+            "vertex would have several values: apply tg.WindowInto(tg.GlobalWindows())"
         )
 
 

@@ -57,6 +57,9 @@ class PageRank(ArrayProgram[Links, Ranks]):
             at = np.flatnonzero(~((given >= 0) & (given < np.inf)))[0]
             raise ValueError(f"pagerank takes finite weights of at least 0: {graph.shown_edge(at)}")
         total = _sums(sources, weights, graph.size)
+        if weights is not None and not total.max(initial=0.0) < np.inf:  # only the shares of a vertex's edges count
+            weights = np.where(np.isinf(total)[sources], weights * 2.0**-64, weights)
+            total = _sums(sources, weights, graph.size)
         ends = np.flatnonzero(total == 0)
         with np.errstate(over="ignore"):
             share = np.divide(1.0, total, out=np.zeros(graph.size), where=total > 0)

@@ -12,6 +12,7 @@ from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Filter
 from tidegate.sdk.primitives.elementwise import require_pairs
 from tidegate.sdk.primitives.iteration import Until
+from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger, Trigger, fires_more_than_once
 from tidegate.transforms.grouping.cogroup import CoGroupByKey
 
 
@@ -32,9 +33,23 @@ class Settled(Until):
     def again(self, before: PCollection[Any], after: PCollection[Any]) -> PCollection[Any]:
         for each in (before, after):
             require_pairs(each, "tg.Settled")
+            if _fires_early(each.windowing.trigger):
+                raise BuildError(
+                    f"tg.Settled compares what a window holds, and {each.windowing.trigger!r} can fire more than once "
+                    "for a window, with a part of that: apply WindowInto with the trigger tg.AfterWatermark(), or say "
+                    "`until` by a collection of your own"
+                )
         pairs: Any = (before, after)
         grouped: PCollection[Any] = pairs | CoGroupByKey(name="Settled")
         return grouped | Filter(_Moved(self.by), name="moved")
+
+
+def _fires_early(trigger: Trigger) -> bool:
+    """Whether a window can emit panes with a part of its elements. Of bounded input, none are late."""
+    match trigger:
+        case DefaultTrigger() | AfterWatermark(early=None):
+            return False
+    return fires_more_than_once(trigger)
 
 
 class Empty(Until):

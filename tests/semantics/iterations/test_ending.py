@@ -34,6 +34,30 @@ def test_a_loop_is_over_when_its_values_have_settled(runner: str) -> None:
     assert rounds(p) == (6, 1)
 
 
+@pytest.mark.parametrize("late", [None, tg.AfterCount(1)])
+def test_values_in_windows_settle_when_the_windows_are_complete(runner: str, late: Any) -> None:
+    windows = tg.WindowInto(tg.FixedWindows(10), trigger=tg.AfterWatermark(late=late), accumulation=tg.DISCARDING)
+    with TestPipeline(runner) as p:
+        found = p | tg.Create(HALVED) | windows | tg.Iterate(halved, rounds=100, until=tg.Settled(by=1))
+        assert_that(found, equal_to([("a", 1.0), ("b", 0.125)]))
+    assert rounds(p) == (6, 1)
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        tg.WindowInto(tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING),
+        tg.WindowInto(
+            tg.FixedWindows(10), trigger=tg.AfterWatermark(early=tg.AfterCount(1)), accumulation=tg.ACCUMULATING
+        ),
+        tg.WindowInto(tg.CountWindows(1)),
+    ],
+)
+def test_parts_of_windows_are_not_compared(windows: Any) -> None:
+    with pytest.raises(tg.BuildError, match=r"tg\.Settled compares .* can fire more than once"):
+        _ = tg.Pipeline() | tg.Create(HALVED) | windows | tg.Iterate(halved, rounds=9, until=tg.Settled())
+
+
 def test_a_loop_is_over_when_nothing_is_left(runner: str) -> None:
     def step(x: Any) -> Any:
         return halved(x) | tg.Filter(lambda pair: pair[1] > 1)
