@@ -9,6 +9,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -302,6 +303,94 @@ def test_a_global_may_have_a_name_that_all_objects_or_those_of_loops_have(name: 
     beside = author("a = b = c = 0\nfn = lambda x: (a, b, c, x)[3]")["fn"]
     fn = author(f"{name} = 5\nfn = lambda x: (x, {name})")["fn"]
     assert compare(lambda p: p | "beside" >> tg.Map(beside) | tg.Map(fn), [1]).out[0][1] == "tuple: (1, 5)"
+
+
+def test_a_name_of_all_globals_may_change_them() -> None:
+    for change in ("NS['len'] = str", "del NS['n']"):
+        fn = author(f"n = 0\nNS = globals()\ndef bump(): {change}\ndef fn(x): return bump(), len('ab'), n")["fn"]
+        assert reason_beside(fn) == "'NS' has all globals, and by it any of them may change"
+
+
+def test_globals_in_a_dict_of_another_class_are_not_read_by_module() -> None:
+    class Globals(dict[str, Any]):
+        pass
+
+    names = Globals(author("n = 1\nfn = lambda x: x + n"))
+    fn = FunctionType(names["fn"].__code__, names, "<lambda>")
+    assert reason_beside(fn) == "its globals are in a dict of a class of its own"
+
+
+def reason_beside(fn: Any) -> str:
+    """Why a function is called beside one of another module, of which the loop has the globals."""
+    beside = author("a = b = c = d = 0\nfn = lambda x: (a, b, c, d, x)[4]")["fn"]
+    made, _ = operator(lambda p: p | "beside" >> tg.Map(beside) | tg.Map(fn), "on", sealed=False)
+    links: Any = made.links  # type: ignore[attr-defined]
+    return Inlining(links).reasons.get(1, "")
+
+
+DEEP = {
+    "a sum": "def fn(x): return x" + " + 1" * 600,
+    "a chain of calls": "def fn(x): return str(x)" + ".strip()" * 300,
+    "a chain of tests": "def fn(x):\n    if x == 0:\n        return 0\n"
+    + "".join(f"    elif x == -{n}:\n        return {n}\n" for n in range(1, 300))
+    + "    return x",
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_text_that_is_nested_deeply_is_called(name: str) -> None:
+    fn = author(DEEP[name])["fn"]
+    assert reason(fn) == "its text is nested too deeply (more than 120 levels)"
+    called, inlined = (ran(lambda p: p | tg.Map(fn), inline, [1, 2]) for inline in ("off", "on"))
+    assert inlined.outcome == called.outcome
+    assert not called.outcome.failure
+
+
+@pytest.mark.parametrize("shape", ["x", "[each for each in range(x)]"])
+def test_text_that_is_nested_as_deeply_as_may_be_is_inlined(shape: str) -> None:
+    names = author(f"def fn(x): return {shape if shape == 'x' else f'len({shape})'}" + " + 1" * 100)
+    compare(lambda p: p | tg.Map(names["fn"]) | "more" >> tg.Map(names["fn"]), [1, 2])
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_call_of_what_an_imported_module_has_fails_where_python_says(beside: bool) -> None:
+    """Python does not compile it as the call of a method, which has another position."""
+    fn = author("import json\ndef fn(x):\n    return (json\n        .loads(x))")["fn"]
+    other = author("a = b = c = d = 0\nfn = lambda x: (a, b, c, d, x)[4]")["fn"]
+    failure = compare(lambda p: (p | "beside" >> tg.Map(other) if beside else p) | tg.Map(fn), [1]).failure
+    assert "TypeError: the JSON object must be" in failure[-1]
+
+
+def test_a_warning_of_an_operator_has_the_module_of_a_function_that_reads_no_global() -> None:
+    names = author("fn = lambda x: x.warns + 1")
+
+    class Warns:
+        @property
+        def warns(self) -> int:
+            warnings.warn("seen", UserWarning, stacklevel=2)
+            return 1
+
+    made, _ = operator(lambda p: p | tg.Map(names["fn"]), "on", sealed=False)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", module=names["__name__"])
+        assert [value for _, value, _, _ in read(made.process(Block([Warns()], 0), "elements"))] == [2]
+    assert caught == []
+    assert "__warningregistry__" in names
+
+
+def test_defaults_that_change_between_blocks_have_their_new_values() -> None:
+    names = author("def fn(x, by=1, *, more=2): return x + by + more")
+    made, _ = operator(lambda p: p | tg.Map(names["fn"]), "on", sealed=False)
+
+    def seen() -> list[Any]:
+        return [value for _, value, _, _ in read(made.process(Block([1], 0), "elements"))]
+
+    assert seen() == [4]
+    names["fn"].__defaults__ = (10,)
+    assert seen() == [13]
+    names["fn"].__kwdefaults__["more"] = 20
+    assert seen() == [31]
 
 
 def test_a_function_of_another_module_fails_at_its_own_position() -> None:

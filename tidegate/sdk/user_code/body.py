@@ -215,7 +215,7 @@ def _proven(code: CodeType, text: str, line: int, column: int) -> Function | Non
             return None
         if _same(_compiled(node, code, ()), code):
             return node
-        imported = sorted(set(_imported(code)))
+        imported = sorted(imported_names(code))
         return node if imported and _same(_compiled(node, code, imported), code) else None
     except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
         return None
@@ -291,11 +291,15 @@ def _compiled(node: Function, live: CodeType, imported: Sequence[str]) -> CodeTy
     return code
 
 
-def _imported(code: CodeType) -> Iterator[str]:
+def imported_names(code: CodeType) -> frozenset[str]:
     """The names which the module that code stands in imports, as far as that shows in the code.
 
     Python compiles `name.method()` in another way if the module has a statement that imports the name.
     """
+    return frozenset(_imported(code))
+
+
+def _imported(code: CodeType) -> Iterator[str]:
     instructions = [each for each in get_instructions(code) if each.opname not in ("CACHE", "EXTENDED_ARG")]
     for one, two, three in zip(instructions, instructions[1:], instructions[2:], strict=False):
         if sys.version_info >= (3, 13):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import CellType, FunctionType, ModuleType
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 from tidegate.runners.engine.loops.bodies.changing_globals import is_set
 from tidegate.runners.engine.loops.bodies.generator_loops import LoopedGenerator
@@ -51,6 +51,7 @@ class InlinedBody:
     of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
     `at_use`: the loop has its globals as its own, so it reads them as a call does. If not, it reads the globals in
     `by_module` as attributes of an object that has them, and the others, builtins as a rule, once for each block.
+    `imported` are names which its module imports, and `passed` are the defaults that its function had.
     """
 
     fn: FunctionType
@@ -74,6 +75,8 @@ class InlinedBody:
     inner_call: InnerCall | None = None
     at_use: bool = False
     by_module: frozenset[str] = frozenset()
+    imported: frozenset[str] = frozenset()
+    passed: PassedDefaults = (None, None)
 
     @property
     def plain(self) -> bool:
@@ -141,10 +144,13 @@ class InlinedBody:
     @property
     def reads_names(self) -> bool:
         """Whether it reads any name that is not its own, so that it may not be `ready`."""
-        return bool(self.globals or self.builtins or self.cells or self.tagging or self.stamped or self.inner_call)
+        named = self.globals or self.builtins or self.cells or self.tagging or self.stamped or self.inner_call
+        return bool(named or self.defaults)
 
     def ready(self) -> bool:
-        """Whether all names that it reads are set."""
+        """Whether all names that it reads are set, and its function has the same defaults."""
+        if passed_defaults(self.fn) != self.passed:
+            return False
         here, builtin = namespaces(self.fn)
         if not all(name in here or (name in builtin and name not in self.by_module) for name in self.globals):
             return False
@@ -196,6 +202,18 @@ _COMPARES_TO_BOOL: Final = sys.version_info >= (3, 13)
 """Whether one instruction compares in an `if` and tests the result, so that nobody could say which of them failed."""
 
 _GIVE_BOOL: Final = (ast.In, ast.NotIn, ast.Is, ast.IsNot)
+
+
+PassedDefaults: TypeAlias = tuple[tuple[int, ...] | None, tuple[tuple[str, int], ...] | None]
+
+
+def passed_defaults(fn: FunctionType) -> PassedDefaults:
+    """The ids of the defaults of a function's parameters."""
+    by_keyword = fn.__kwdefaults__
+    return (
+        None if fn.__defaults__ is None else tuple(map(id, fn.__defaults__)),
+        None if by_keyword is None else tuple((name, id(value)) for name, value in by_keyword.items()),
+    )
 
 
 class Module:

@@ -43,13 +43,14 @@ from tidegate.runners.engine.loops.inlined_body import (
     Module,
     Stamped,
     namespaces,
+    passed_defaults,
     value_of,
 )
 from tidegate.runners.plan import MAX_NESTED_LOOPS
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.values import TaggedOutput, TimestampedValue
 from tidegate.sdk.portable.model import FLAT_FORMS
-from tidegate.sdk.user_code.body import Body, Function, class_around, proven_node
+from tidegate.sdk.user_code.body import Body, Function, class_around, imported_names, proven_node
 
 INLINED: Final = "elements_inlined"
 """A counter of each step: the elements of blocks for which its function was not called, but inlined."""
@@ -154,6 +155,8 @@ def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = 
     node = proven_node(link.body, fn)
     if node is None:
         return "its source is not what it was compiled from"
+    if _is_deep(node):
+        return f"its text is nested too deeply (more than {_MOST_LEVELS} levels)"
     try:
         looping = with_loop(node) if link.form in FLAT_FORMS and not link.catches else None
         if looping is None:
@@ -161,6 +164,17 @@ def inlined_body(link: Step, cells: Mapping[str, tuple[int, CellKind]] | None = 
         return replace(_inlined(link, fn, owners, looping.node, cells or {}), generator=looping.generator)
     except Called as called:
         return str(called)
+
+
+_MOST_LEVELS: Final = 120
+"""How deeply the text of a function may be nested: what inlines it recurses."""
+
+
+def _is_deep(node: ast.AST) -> bool:
+    level: list[ast.AST] = [node]
+    for _ in range(_MOST_LEVELS):
+        level = [child for each in level for child in ast.iter_child_nodes(each)]
+    return bool(level)
 
 
 def _inlined(
@@ -229,6 +243,8 @@ def _inlined(
         tagging=tuple(tagged.functions),
         tables=tables,
         inner_call=inner_call,
+        imported=imported_names(fn.__code__),
+        passed=passed_defaults(fn),
     )
     _check_names(made, body.nodes, link.consts)
     return replace(made, stamped=_stamped(made))
@@ -246,6 +262,8 @@ def _settled(
     by_module = frozenset(() if at_use or library else here.keys() & body.globals)
     if own := sorted(by_module & Module.OWN):
         raise Called(f"it reads a global {own[0]!r}")
+    if by_module and type(here) is not dict:
+        raise Called("its globals are in a dict of a class of its own")
     body = replace(body, at_use=at_use, by_module=by_module)
     owners = [fn.__self__] if isinstance(fn, MethodType) else []
     fixed = body.assumed.union(body.once)
@@ -264,11 +282,12 @@ def _function(called: Any) -> FunctionType | None:
 
 
 def _shared(bodies: Iterable[InlinedBody]) -> Mapping[str, Any] | None:
-    """The globals of the author's of which the bodies read most, if any: a loop can have those of one module."""
+    """The globals of the author's of which the bodies read most, if any: a loop can have those of one module. Warnings
+    of operators have that module, so the loop has one even if none are read."""
     found: dict[int, list[InlinedBody]] = {}
     for each in bodies:
         for body in (each, each.inner_call.body) if each.inner_call is not None else (each,):
-            if body.globals and not _is_library(body.fn):
+            if not _is_library(body.fn):
                 found.setdefault(id(body.fn.__globals__), []).append(body)
     most = max(found.values(), key=lambda some: sum(len(body.globals) for body in some), default=None)
     return None if most is None else most[0].fn.__globals__

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from types import CellType, CodeType, FunctionType
 from typing import Any, Final
 
@@ -169,61 +169,77 @@ class _Placing(ast.NodeTransformer):
 
 def _copied(placed: PlacedBody) -> ast.expr | list[ast.stmt]:
     """A part of an inlined body with the names and the lines of the generated code."""
-    nodes = _copy(list(placed.nodes), placed.names, placed.offset)
+    nodes = _Copying(placed.names, placed.offset, placed.body.imported).copy(list(placed.nodes))
     if isinstance(placed.nodes[0], ast.stmt):
         return leaving(nodes, placed.result, f"e{placed.prefix}", f"tag{placed.prefix}")
     expression: ast.expr = nodes[0]
     return expression
 
 
-def _copy(node: Any, names: Mapping[str, str], offset: int) -> Any:
-    match node:
-        case list():
-            return [_copy(part, names, offset) for part in node]
-        case ast.Name(id=name) if name in names:
-            made: ast.AST = _variable(names[name], node, offset)
-        case ast.ListComp() | ast.SetComp() | ast.DictComp():
-            made = _copy_comprehension(node, names, offset)
-        case ast.AnnAssign():  # Python does not evaluate annotations of variables in functions
-            made = ast.Assign([_copy(node.target, names, offset)], _copy(node.value, names, offset))
-        case ast.AST():
-            made = type(node)(**{field: _copy(value, names, offset) for field, value in ast.iter_fields(node)})
-            match node, made:
-                case ast.Call(func=ast.Name() as function), ast.Call(func=ast.Attribute() as attribute):
-                    made.func = _no_method(attribute, function, offset)
-        case _:
-            return node
-    return _at(made, node, offset)
+@dataclass(frozen=True, slots=True)
+class _Copying:
+    """Copies nodes of the author's, with the `names` of the generated code, and lines moved by `offset`. `imported` are
+    names which the author's module imports."""
 
+    names: Mapping[str, str]
+    offset: int
+    imported: Set[str]
 
-def _at(made: Any, node: Any, offset: int) -> Any:
-    """A new node at the position of the author's."""
-    for attribute in node._attributes:
-        value = getattr(node, attribute)
-        setattr(made, attribute, value + offset if attribute.endswith("lineno") else value)
-    return made
+    def copy(self, node: Any) -> Any:
+        """A copy of a node, or of each one in a list; of another value, the value itself."""
+        match node:
+            case list():
+                return [self.copy(part) for part in node]
+            case ast.Name(id=name) if name in self.names:
+                made: ast.AST = self._variable(self.names[name], node)
+            case ast.ListComp() | ast.SetComp() | ast.DictComp():
+                made = self._comprehension(node)
+            case ast.AnnAssign():  # Python does not evaluate annotations of variables in functions
+                made = ast.Assign([self.copy(node.target)], self.copy(node.value))
+            case ast.AST():
+                made = self._fields(node)
+                if isinstance(made, ast.Call):
+                    made.func = self._function(node.func, made.func)  # type: ignore[attr-defined]
+            case _:
+                return node
+        return self._at(made, node)
 
+    def _fields(self, node: ast.AST) -> ast.AST:
+        return type(node)(**{field: self.copy(value) for field, value in ast.iter_fields(node)})
 
-def _variable(name: str, node: ast.Name, offset: int) -> ast.expr:
-    """What the loop has in place of a name of the author's: a variable, a global of its own, or one of a module."""
-    module, dot, attribute = name.partition(".")
-    if not dot or name.startswith(GLOBALS):
-        return ast.Name(name, node.ctx)
-    return ast.Attribute(_at(ast.Name(module, ast.Load()), node, offset), attribute, node.ctx)
+    def _at(self, made: Any, node: Any) -> Any:
+        """A new node at the position of the author's."""
+        for attribute in node._attributes:
+            value = getattr(node, attribute)
+            setattr(made, attribute, value + self.offset if attribute.endswith("lineno") else value)
+        return made
 
+    def _variable(self, name: str, node: ast.Name) -> ast.expr:
+        """What the loop has in place of a name of the author's: a variable, its own global, or one of a module."""
+        module, dot, attribute = name.partition(".")
+        if not dot or name.startswith(GLOBALS):
+            return ast.Name(name, node.ctx)
+        return ast.Attribute(self._at(ast.Name(module, ast.Load()), node), attribute, node.ctx)
 
-def _no_method(function: ast.expr, node: ast.Name, offset: int) -> ast.expr:
-    """A function that is an attribute, for a call of it that Python does not compile as one of a method: which is
-    slower here, and could be at another line. Python leaves out the condition."""
-    always, never = (_at(ast.Constant(value), node, offset) for value in (True, None))
-    choice: ast.expr = _at(ast.IfExp(always, function, never), node, offset)
-    return choice
+    def _function(self, node: ast.expr, made: ast.expr) -> ast.expr:
+        """The function that a call is of. If it is an attribute, Python compiles the call as one of a method, which can
+        be slower, and at another line; but not if the attribute is that of a name which the module imports. Here it
+        compiles neither so, nor a global that is an attribute: it leaves out a condition that always holds."""
+        match node:
+            case ast.Name() if isinstance(made, ast.Attribute):
+                pass
+            case ast.Attribute(value=ast.Name(id=name)) if name in self.imported:
+                pass
+            case _:
+                return made
+        always, never = (self._at(ast.Constant(value), node) for value in (True, None))
+        choice: ast.expr = self._at(ast.IfExp(always, made, never), node)
+        return choice
 
-
-def _copy_comprehension(node: Any, names: Mapping[str, str], offset: int) -> Any:
-    """A copy in which the comprehension's own variables keep their names. The first iterable stands outside of it."""
-    own = {part.id for each in node.generators for part in ast.walk(each.target) if isinstance(part, ast.Name)}
-    inner = {name: new for name, new in names.items() if name not in own}
-    made = {field: _copy(value, inner, offset) for field, value in ast.iter_fields(node)}
-    made["generators"][0].iter = _copy(node.generators[0].iter, names, offset)
-    return type(node)(**made)
+    def _comprehension(self, node: Any) -> Any:
+        """A copy in which the comprehension keeps its own variables. The first iterable stands outside of it."""
+        own = {part.id for each in node.generators for part in ast.walk(each.target) if isinstance(part, ast.Name)}
+        inner = replace(self, names={name: new for name, new in self.names.items() if name not in own})
+        made: Any = inner._fields(node)
+        made.generators[0].iter = self.copy(node.generators[0].iter)
+        return made

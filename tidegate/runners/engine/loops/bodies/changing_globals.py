@@ -49,6 +49,9 @@ def changes_of_globals(
     if not (fixed or kept):
         return
     shared = fn.__globals__
+    for name, value in shared.items():
+        if value is shared:
+            yield f"{name!r} has all globals, and by it any of them may change"
     captured = [cell.cell_contents for cell in fn.__closure__ or () if is_set(cell)]
     owned = [part for owner in owners for part in (*type(owner).__mro__, *getattr(owner, "__dict__", {}).values())]
     for changes in _changes((fn, *shared.values(), *captured, *owned), shared):
