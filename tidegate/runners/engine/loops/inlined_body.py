@@ -51,7 +51,8 @@ class InlinedBody:
     of which it uses the tables. `inner_call`: another function that it is given and calls, which stands for the call.
     `at_use`: the loop has its globals as its own, so it reads them as a call does. If not, it reads the globals in
     `by_module` as attributes of an object that has them, and the others, builtins as a rule, once for each block.
-    `imported` are names which its module imports, and `passed` are the defaults that its function had.
+    `imported` are names which its module imports, if it calls attributes over several lines, and `passed` are the
+    defaults that its function had.
     """
 
     fn: FunctionType

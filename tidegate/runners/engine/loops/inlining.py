@@ -177,6 +177,17 @@ def _is_deep(node: ast.AST) -> bool:
     return bool(level)
 
 
+def _calls_over_lines(node: ast.AST) -> bool:
+    """Whether it has a call of an attribute that is on a later line than what it is an attribute of. Only of these does
+    the position depend on whether the module imports that."""
+    if getattr(node, "lineno", 0) == getattr(node, "end_lineno", -1):
+        return False
+    return any(
+        isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.end_lineno != each.lineno
+        for each in ast.walk(node)
+    )
+
+
 def _inlined(
     link: Step, fn: FunctionType, owners: Sequence[Any], node: Function, operable: Mapping[str, tuple[int, CellKind]]
 ) -> InlinedBody:
@@ -243,7 +254,7 @@ def _inlined(
         tagging=tuple(tagged.functions),
         tables=tables,
         inner_call=inner_call,
-        imported=imported_names(fn.__code__),
+        imported=imported_names(fn.__code__) if any(map(_calls_over_lines, body.nodes)) else frozenset(),
         passed=passed_defaults(fn),
     )
     _check_names(made, body.nodes, link.consts)
