@@ -346,10 +346,12 @@ def test_text_that_is_nested_deeply_is_called(name: str) -> None:
     assert not called.outcome.failure
 
 
-@pytest.mark.parametrize("shape", ["x", "[each for each in range(x)]"])
+@pytest.mark.parametrize("shape", ["x", "len([each for each in range(x)])"])
 def test_text_that_is_nested_as_deeply_as_may_be_is_inlined(shape: str) -> None:
-    names = author(f"def fn(x): return {shape if shape == 'x' else f'len({shape})'}" + " + 1" * 100)
-    compare(lambda p: p | tg.Map(names["fn"]) | "more" >> tg.Map(names["fn"]), [1, 2])
+    fn = author(f"def fn(x): return {shape}" + " + 1" * 100)["fn"]
+    assert reason(fn) == ""
+    out = compare(lambda p: p | tg.Map(fn) | "more" >> tg.Map(fn), [1, 2]).out
+    assert [value for _, value, _ in out] == ["int: 201", "int: 202"]
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -144,7 +144,7 @@ class InlinedBody:
 
     @property
     def reads_names(self) -> bool:
-        """Whether it reads any name that is not its own, so that it may not be `ready`."""
+        """Whether it reads any name that is not its own, or has defaults, so that it may not be `ready`."""
         named = self.globals or self.builtins or self.cells or self.tagging or self.stamped or self.inner_call
         return bool(named or self.defaults)
 
