@@ -7,6 +7,7 @@ from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.driver.split_assignment import all_plain, balanced
 from tidegate.runners.spark.plan.levels import assign_levels
+from tidegate.runners.spark.shuffle import partitioner
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
 from tidegate.runners.spark.task_io.sources import decode_elements, encode_elements
@@ -52,9 +54,15 @@ def plan_with_step(step: Any) -> Any:
 
 
 def partition_blocks(
-    blocks: list[Block], partitions: int, routing: Any = "hash", step: Any = None, buffer_bytes: int | None = None
+    blocks: list[Block],
+    partitions: int,
+    routing: Any = "hash",
+    step: Any = None,
+    buffer_bytes: int | None = None,
+    cached_elements: int = 1 << 17,
 ) -> dict[int, list[Element]]:
-    """The elements that each partition receives; `buffer_bytes` limits the keyed buffer and rows."""
+    """The elements that each partition receives. `buffer_bytes` limits the keyed buffer and rows; the buffer is also
+    flushed at `cached_elements` if these have few keys."""
     plan_with_shuffle = plan_with_step(step or tg.CombinePerKey(sum))
     edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None and e.exchange.routing == "hash")
     edge = Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", ""))
@@ -62,8 +70,9 @@ def partition_blocks(
     router = Partitioner(plan_with_shuffle, edge, 5, 1, 1, partitions, out)
     if buffer_bytes is not None:
         router._keyed_buffer_bytes = router._row_bytes = buffer_bytes
-    for block in blocks:
-        router.write(block)
+    with mock.patch.object(partitioner, "_CACHED_ELEMENTS", cached_elements):
+        for block in blocks:
+            router.write(block)
     router.close()
     found: dict[int, list[Element]] = {}
     numbers = []
@@ -110,11 +119,16 @@ def by_key(elements_: list[Element]) -> dict[Any, list[Element]]:
     return found
 
 
-@given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
+@given(
+    st.lists(blocks(), max_size=6),
+    st.integers(1, 5),
+    st.sampled_from([None, 1, 100, 1000]),
+    st.sampled_from([1, 400, 1 << 17]),
+)
 def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
-    given_blocks: list[Block], n: int, buffer_bytes: int | None
+    given_blocks: list[Block], n: int, buffer_bytes: int | None, cached_elements: int
 ) -> None:
-    found = partition_blocks(given_blocks, n, step=tg.ParDo(Stateful()), buffer_bytes=buffer_bytes)
+    found = partition_blocks(given_blocks, n, "hash", tg.ParDo(Stateful()), buffer_bytes, cached_elements)
     all_elements = [element for block in given_blocks for element in elements(block)]
     assert by_key([element for partition in found.values() for element in partition]) == by_key(all_elements)
     assert all(
@@ -123,11 +137,16 @@ def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
     )
 
 
-@given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
+@given(
+    st.lists(blocks(), max_size=6),
+    st.integers(1, 5),
+    st.sampled_from([None, 1, 100, 1000]),
+    st.sampled_from([1, 400, 1 << 17]),
+)
 def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
-    given_blocks: list[Block], n: int, buffer_bytes: int | None
+    given_blocks: list[Block], n: int, buffer_bytes: int | None, cached_elements: int
 ) -> None:
-    found = partition_blocks(given_blocks, n, step=tg.GroupByKey(), buffer_bytes=buffer_bytes)
+    found = partition_blocks(given_blocks, n, "hash", tg.GroupByKey(), buffer_bytes, cached_elements)
 
     def values_by_key(elements_: list[Element]) -> dict[Any, list[Any]]:
         return {key: [(value, windows) for value, _, windows, _ in of_key] for key, of_key in by_key(elements_).items()}
@@ -154,6 +173,19 @@ def test_a_key_is_sent_once_with_all_its_elements() -> None:
     (keyed,) = decode(data)
     assert isinstance(keyed, KeyedBatch)
     assert (keyed.keys, keyed.counts, keyed.values) == (["a", "b"], [6, 3], [1, 3] * 3 + [2] * 3)
+
+
+def test_many_elements_of_few_keys_are_sent_while_they_are_in_the_cache() -> None:
+    plan_with_shuffle = plan_with_step(tg.GroupByKey())
+    edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None)
+    out = OutgoingRows()
+    router = Partitioner(plan_with_shuffle, edge, 5, 1, 1, 1, out)
+    values = list(range(partitioner._CACHED_ELEMENTS))
+    for _ in range(3):
+        router.write(Block([("a", value) for value in values]))
+    router.close()
+    sent = [keyed for *_, data in read_rows(out.batches()) for keyed in decode(data)]
+    assert [(keyed.keys, keyed.values) for keyed in sent if isinstance(keyed, KeyedBatch)] == [(["a"], values)] * 3
 
 
 @pytest.mark.parametrize("step", [tg.GroupByKey(), tg.ParDo(Stateful())])

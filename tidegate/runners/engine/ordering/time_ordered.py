@@ -23,6 +23,8 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.user_code.frames import Where
 
 _BUFFERED: Final = "gathered"
+_RUN: Final = 3
+"""The length of an entry for a run of elements."""
 
 
 class TimeOrderedOperator(Operator):
@@ -75,13 +77,16 @@ class TimeOrderedOperator(Operator):
         times = [keyed.timestamps] * len(keyed) if isinstance(keyed.timestamps, int) else keyed.timestamps
         at = 0
         for k, n in zip(keyed.keys, keyed.counts, strict=True):
-            run = times[at], times[at : at + n], values[at : at + n]
+            end = at + n
             entries = table.get(k)
             if entries is None:
-                table[k] = [run]
+                table[k] = [(times[at], times[at:end], values[at:end])]
+            elif len(last := entries[-1]) == _RUN:  # one long run takes less memory than several, and less time
+                last[1].extend(times[at:end])
+                last[2].extend(values[at:end])
             else:
-                entries.append(run)
-            at += n
+                entries.append((times[at], times[at:end], values[at:end]))
+            at = end
         self._buffer.block_added(large=True)
         return iter(())
 
@@ -237,7 +242,7 @@ def _sort_runs(runs: list[tuple[int, list[int], list[Any]]]) -> tuple[list[int],
 
 def _single_entries(key: Any, entry: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
     """An entry for each element of a run; an entry of one element as it is."""
-    if len(entry) != 3:
+    if len(entry) != _RUN:
         yield entry
         return
     for t, value in zip(entry[1], entry[2], strict=True):

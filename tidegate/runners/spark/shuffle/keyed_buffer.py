@@ -6,14 +6,15 @@ Each key is then sent once with all its elements, and the receiving step looks i
 >>> block = Block([("a", 1), ("b", 2), ("a", 3)])
 >>> if buffer.accepts(block):
 ...     buffer.add(block)
->>> [(batch.keys, batch.counts, batch.values) for batch in buffer.batches(buffer.keys, limit=100)]
-[(['a', 'b'], [2, 1], [1, 3, 2])]
+>>> targets = [1 for key in buffer.keys]
+>>> [(target, batch.keys, batch.counts, batch.values) for target, batch in buffer.batches(targets, limit=100)]
+[(1, ['a', 'b'], [2, 1], [1, 3, 2])]
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -67,6 +68,11 @@ class KeyedBuffer:
         """The keys, in the order of their first element."""
         return list(self._by_key)
 
+    @property
+    def key_count(self) -> int:
+        """The number of keys."""
+        return len(self._by_key)
+
     def accepts(self, block: Block) -> bool:
         """Whether a block can be added: its elements share their windows and pane, the same as in earlier blocks."""
         if isinstance(block.windows, Each) or not isinstance(block.panes, PaneInfo):
@@ -95,13 +101,25 @@ class KeyedBuffer:
             _drain(map(list.append, lists, values))
         self.count += len(keys)
 
-    def batches(self, keys: list[Any], limit: int) -> Iterator[KeyedBatch]:
-        """The elements of these keys, in batches of about `limit` elements."""
+    def batches(self, targets: Sequence[int], limit: int) -> Iterator[tuple[int, KeyedBatch]]:
+        """The elements in batches of about `limit`, by target in ascending order; `targets` are those of `keys`."""
+        # Look up no key again: the entries of a large dict are rarely in the processor's cache.
+        parts: dict[int, tuple[list[Any], list[list[Any]]]] = {target: ([], []) for target in sorted(set(targets))}
+        appends = {target: (keys.append, lists.append) for target, (keys, lists) in parts.items()}
+        for target, key, entries in zip(targets, self._by_key, self._by_key.values(), strict=True):
+            append_key, append_list = appends[target]
+            append_key(key)
+            append_list(entries)
+        for target, (keys, lists) in parts.items():
+            for batch in self._divided(keys, lists, limit):
+                yield target, batch
+
+    def _divided(self, keys: list[Any], lists: list[list[Any]], limit: int) -> Iterator[KeyedBatch]:
         assert self._constants is not None
         limit *= 2 if self._constants[0] is None else 1
-        lists = list(map(self._by_key.__getitem__, keys))
-        if sum(map(len, lists)) <= limit:
-            yield self._batch(keys, lists)
+        sizes = list(map(len, lists))
+        if sum(sizes) <= limit:
+            yield self._batch(keys, lists, sizes)
             return
         batch_keys: list[Any] = []
         parts: list[list[Any]] = []
@@ -113,15 +131,15 @@ class KeyedBuffer:
                 parts.append(part)
                 room -= len(part)
                 if room <= 0:
-                    yield self._batch(batch_keys, parts)
+                    yield self._batch(batch_keys, parts, list(map(len, parts)))
                     batch_keys, parts, room = [], [], limit
         if batch_keys:
-            yield self._batch(batch_keys, parts)
+            yield self._batch(batch_keys, parts, list(map(len, parts)))
 
-    def _batch(self, keys: list[Any], lists: list[list[Any]]) -> KeyedBatch:
+    def _batch(self, keys: list[Any], lists: list[list[Any]], sizes: list[int]) -> KeyedBatch:
         assert self._constants is not None
         timestamp, windows, pane = self._constants
         values = list(chain.from_iterable(lists))
         if timestamp is not None:
-            return KeyedBatch(keys, list(map(len, lists)), values, timestamp, windows, pane)
-        return KeyedBatch(keys, [len(part) // 2 for part in lists], values[::2], values[1::2], windows, pane)
+            return KeyedBatch(keys, sizes, values, timestamp, windows, pane)
+        return KeyedBatch(keys, [size // 2 for size in sizes], values[::2], values[1::2], windows, pane)

@@ -17,6 +17,7 @@ from tidegate.runners.spark.shuffle.keyed_buffer import keyed_buffer_of
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn
 from tidegate.sdk.data.coders import encode_columns
+from tidegate.sdk.data.keys import plain_crcs
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 
@@ -36,6 +37,10 @@ _MIN_KEYED_BUFFER_BYTES: Final = 16 << 20
 _MIN_ELEMENTS_PER_KEY: Final = 2
 _ELEMENTS_BEFORE_DECISION: Final = 1 << 18
 """The number of elements after which the partitioner decides whether grouping by key pays."""
+_CACHED_ELEMENTS: Final = 1 << 17
+"""About as many elements are still in the processor's cache when they are sent, which then takes half the time."""
+_MIN_ELEMENTS_PER_CACHED_KEY: Final = 6
+"""With fewer, sending the keys again with each batch would cost more than that."""
 _ELEMENTS_BETWEEN_SAMPLES: Final = 1 << 10
 """The number of elements between two samples of the element size."""
 _SHORT_BLOCK: Final = 256
@@ -122,8 +127,10 @@ class Partitioner:
         except (TypeError, ValueError) as error:
             rethrow(self._keys.refusal(block, error))
         full = buffer.count * self._element_bytes >= self._keyed_buffer_bytes
-        if full or buffer.count - len(block) < _ELEMENTS_BEFORE_DECISION <= buffer.count:
-            if buffer.count < _MIN_ELEMENTS_PER_KEY * len(buffer.keys):
+        if buffer.count >= max(_CACHED_ELEMENTS, _MIN_ELEMENTS_PER_CACHED_KEY * buffer.key_count):
+            self._flush_keyed_buffer()
+        elif full or buffer.count - len(block) < _ELEMENTS_BEFORE_DECISION <= buffer.count:
+            if buffer.count < _MIN_ELEMENTS_PER_KEY * buffer.key_count:
                 self._stop_buffering_by_key()  # most keys occur only once
             elif full:
                 self._flush_keyed_buffer()
@@ -137,17 +144,12 @@ class Partitioner:
         buffer = self._keyed_buffer
         if buffer is None or not buffer.count:
             return
-        by_target: dict[int, list[Any]] = {}
-        keys = buffer.keys
-        for key, target in zip(keys, self._keys.of_keys(keys), strict=True):
-            by_target.setdefault(target, []).append(key)
         limit = max(1, int(self._row_bytes / self._element_bytes))
         size = 0
-        for target in sorted(by_target):
-            for keyed in buffer.batches(by_target[target], limit):
-                data = self._encoded(encode_keyed, keyed)
-                size += len(data)
-                self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
+        for target, keyed in buffer.batches(self._keys.of_distinct(buffer.keys), limit):
+            data = self._encoded(encode_keyed, keyed)
+            size += len(data)
+            self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
         self._element_bytes = max(1.0, size / buffer.count)
         buffer.clear()
 
@@ -315,8 +317,11 @@ class _KeyRouter:
         except KeyEncodingError as error:
             rethrow(self._keys.refusal(block, error))
 
-    def of_keys(self, keys: Sequence[Any]) -> Sequence[int]:
-        """The partition of each key."""
+    def of_distinct(self, keys: list[Any]) -> Sequence[int]:
+        """The partition of each of these keys, which all differ, so that a cache would only cost."""
+        crcs = plain_crcs(keys)
+        if crcs is not None:
+            return [crc * self._cache.n >> 32 for crc in crcs]
         try:
             return self._cache.partitions(keys)
         except KeyEncodingError as error:
