@@ -298,6 +298,27 @@ CALLED_BESIDE = {"an attribute of the module", "globals()", "exec", "a deletion"
 """What may delete a global, or hide a builtin, which a loop reads once per block, but for those of one module."""
 
 
+@pytest.mark.parametrize("handled", [False, True])
+def test_a_global_that_a_module_without_a_function_in_the_loop_deletes_is_not_defined(handled: bool) -> None:
+    names = author("n = 0\nfn = lambda x: (drop(x), n)")
+    names["drop"] = author("def drop(x):\n    if x > 1: OWNER.pop('n', None)", OWNER=names)["drop"]
+    beside = author("a = b = c = d = e = 0\nfn = lambda x: (a, b, c, d, e, x)[5]")["fn"]
+
+    def write(p: Any) -> Any:
+        names["n"] = 0
+        step = tg.Map(names["fn"])
+        p = p | "beside" >> tg.Map(beside)
+        if not handled:
+            return p | step
+        good, bad = p | step.with_exception_handling()
+        return (good, bad | tg.Map(lambda letter: letter)) | tg.Flatten()
+
+    called, inlined = (ran(write, inline, [1, 2], sealed=False) for inline in ("off", "on"))
+    assert inlined.outcome == called.outcome
+    assert inlined.inlined >= 2 > 0 == called.inlined
+    assert "NameError" in str(inlined.outcome)
+
+
 @pytest.mark.parametrize("name", ["__class__", "__dict__", "__doc__", "__module__", "__slots__", "__init__", "OWN"])
 def test_a_global_may_have_a_name_that_all_objects_or_those_of_loops_have(name: str) -> None:
     beside = author("a = b = c = 0\nfn = lambda x: (a, b, c, x)[3]")["fn"]

@@ -19,6 +19,7 @@ from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideE
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.loops.compiled import CompiledLoops, LoopPosition
 from tidegate.runners.engine.loops.form import Form
+from tidegate.runners.engine.loops.inlined_body import as_called
 from tidegate.runners.engine.loops.inlining import INLINED, Inlining
 from tidegate.runners.engine.loops.loop_tree import prepared
 from tidegate.runners.engine.operator import Context, Emitted
@@ -208,7 +209,7 @@ class FusedLoop:
             error = self.generated.generator_error(error) or error
         if position is None:
             return error
-        error = error.with_traceback(self.generated.author_traceback(error))
+        error = as_called(error).with_traceback(self.generated.author_traceback(error))
         owner_error = self._attribute(error, position)
         if owner_error is not None:
             return owner_error

@@ -12,6 +12,7 @@ from typing import Any
 from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.loops.inlined_body import as_called
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, WindowsColumn, take_windows
 from tidegate.sdk.data.panes import PaneInfo
@@ -152,6 +153,7 @@ class SideExits:
         self._context.count(node.label, "dead_letters")
         collection = self._exits.get((node.label, node.dead_letters.tag))
         if collection is not None:
+            error = as_called(error)
             parts = traceback.format_exception(type(error), error, author_frames(self._author_traceback(error)))
             lines = [line for part in parts[1:] for line in part.rstrip("\n").split("\n")]
             letter = (element, (type(error).__name__, shorten(error, sys.maxsize), lines))

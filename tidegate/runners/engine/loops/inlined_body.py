@@ -230,6 +230,17 @@ class Module:
         self.__dict__ = values
 
 
+def as_called(error: BaseException) -> BaseException:
+    """The error that a function would have raised if it had been called: it looks for globals, not for attributes."""
+    match error:
+        case AttributeError(obj=Module(), name=name):
+            raised = NameError(f"name {name!r} is not defined", name=name).with_traceback(error.__traceback__)
+            raised.__context__ = error.__context__
+            return raised
+        case _:
+            return error
+
+
 CALLED: Final = "<called>"
 """The name that stands for the expression of a called function in a body."""
 
