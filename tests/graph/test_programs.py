@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
@@ -197,6 +201,49 @@ def test_a_k_core_keeps_values_and_edges() -> None:
     assert found(core.vertices) == {"home": 1, "park": 2, "school": None}
     assert sorted(core.edges.collect()) == [Edge(*road) for road in ROADS[:3]]
     assert found(core.triangles()) == {"home": 1, "park": 1, "school": 1}
+
+
+def test_cores_have_labels_of_their_own() -> None:
+    graph = graph_of()
+    assert found(graph.k_core(1).k_core(2).vertices) == found(graph.k_core(2).vertices)
+    assert found(graph.k_core(2, name="mine").vertices) == {"home": 1, "park": 2, "school": None}
+
+
+@dataclass(frozen=True, order=True)
+class Numbered:
+    number: int
+
+
+IN_ORDER: dict[str, list[Any]] = {
+    "numbers of NumPy": [np.int64(-300), np.int64(-1), np.int64(2), np.int64(300), np.int64(70_000)],
+    "numbers of NumPy and Python": [-300, np.int64(-1), 5, np.float64(7.5), np.int64(300)],
+    "decimals": [Decimal("-3"), Decimal("-1.5"), Decimal("0"), Decimal("2"), Decimal("100")],
+    "fractions": [Fraction(n, 3) for n in (-9, -1, 0, 2, 100)],
+    "numbers of several kinds": [-300, Decimal(-2), Fraction(-1, 2), 0, 2.5, 70_000],
+    "lengths of time": [timedelta(n) for n in (-5, -1, 0, 3, 300)],
+    "tuples": [(-300,), (Decimal(-1),), (2.5,), (300,)],
+    "an author's": [Numbered(n) for n in (-300, -1, 5, 300)],
+    "texts": ["B", np.str_("a"), "aa", "z"],
+}
+
+
+@pytest.mark.parametrize("kind", IN_ORDER)
+def test_the_least_id_is_the_least_of_those_that_can_be_compared(kind: str) -> None:
+    ids = IN_ORDER[kind]
+    graph = graph_of(list(pairwise(reversed(ids))), [])
+    assert set(found(graph.connected_components()).values()) == {ids[0]}
+    assert found(graph_of([(ids[-1], ids[0]), (ids[-1], ids[1])], []).label_propagation(1))[ids[-1]] == ids[0]
+
+
+@pytest.mark.parametrize("ids", [[1, "a", 2.5], [frozenset("ab"), frozenset("b"), frozenset("ac")]])
+def test_one_of_ids_that_cannot_be_compared_is_the_least_in_every_run(ids: list[Any]) -> None:
+    found_in = [found(graph_of(list(pairwise(order)), []).connected_components()) for order in permutations(ids)]
+    assert len({frozenset(components.values()) for components in found_in}) == 1
+
+
+def test_lengths_are_numbers_of_any_kind() -> None:
+    roads = [("a", "b", Decimal("1.5")), ("b", "c", Fraction(1, 2)), ("c", "d", np.float32(2)), ("d", "e", True)]
+    assert found(graph_of(roads, []).shortest_paths("a")) == {"a": 0, "b": 1.5, "c": 2, "d": 4, "e": 5}
 
 
 def test_weights_count_unless_told_otherwise() -> None:

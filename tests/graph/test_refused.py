@@ -147,6 +147,10 @@ RUNNING: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: graph_of([("a", "b", 1), ("b", "c", -2)]).shortest_paths("a"),
         "shortest_paths takes weights of at least 0: the edge from 'b' to 'c' has the value -2",
     ),
+    "a way longer than a float": (
+        lambda: graph_of([("a", "b", 1e308), ("b", "c", 1e308)]).shortest_paths("a"),
+        "shortest_paths: a sum of lengths is greater than any float, 1.8e+308: give lengths in a larger unit",
+    ),
     "an endless weight": (
         lambda: graph_of([("a", "b", 1.0), ("b", "c", float("inf"))]).pagerank(by=0.1),
         "pagerank takes finite weights of at least 0: the edge from 'b' to 'c' has the value inf",

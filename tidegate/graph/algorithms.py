@@ -77,9 +77,9 @@ class GraphAlgorithms(GraphParts[K, V, E]):
     ) -> PCollection[tuple[K, float]]:
         """`(id, distance)` of each vertex that can be reached from `source`: the least sum of values of edges.
 
-        Edges without values, or with `weighted=False` all edges, have the length 1. After `rounds` distances are those
-        of ways with at most so many edges. The run fails if there is no such vertex, or if a value is no number or
-        negative.
+        If no edge has a value, or with `weighted=False`, all have the length 1. After `rounds` distances are those of
+        ways with at most so many edges. The run fails if there is no such vertex, if a value is no number or negative,
+        or if a sum of lengths is greater than any float.
         """
         need_numpy("shortest_paths")
         from tidegate.graph.array_programs import ShortestPaths
@@ -90,7 +90,7 @@ class GraphAlgorithms(GraphParts[K, V, E]):
     def connected_components(self, *, name: str | None = None) -> PCollection[tuple[K, K]]:
         """`(id, component)` of each vertex: the least id of those connected with it, by edges of any direction.
 
-        Ids of different types are ordered by their encoding as keys.
+        Ids that can't be compared, such as `1` and `"a"`, are ordered by their encoding as keys.
         """
         need_numpy("connected_components")
         from tidegate.graph.communities import ConnectedComponents

@@ -138,7 +138,14 @@ class ShortestPaths(ArrayProgram[Ways, VertexStates]):
         for _ in range(self.edges):
             if not state.again:
                 break
-            state = _RELAX.step(state, constants)
+            try:
+                with np.errstate(over="raise"):
+                    state = _RELAX.step(state, constants)
+            except FloatingPointError:
+                raise ValueError(
+                    f"shortest_paths: a sum of lengths is greater than any float, {np.finfo(float).max:.2g}: give "
+                    "lengths in a larger unit"
+                ) from None
         return state
 
     def result(self, state: VertexStates, constants: Ways) -> Iterator[tuple[Any, float]]:

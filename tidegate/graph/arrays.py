@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from decimal import Decimal
 from itertools import chain
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -256,12 +257,13 @@ def _numbered_integers(columns: list[npt.NDArray[np.int64]]) -> tuple[Column, li
 def _in_order(ids: list[Any]) -> list[Any]:
     """Ids in an order that is the same in every run: their own, if they have one."""
     kinds = set(map(type, ids))
-    if kinds <= {int, float, bool} or (len(kinds) == 1 and issubclass(next(iter(kinds)), (str, bytes, tuple, date))):
-        try:
-            return sorted(ids)
-        except TypeError:
-            pass
-    return sorted(ids, key=key_bytes)
+    if not (kinds <= {int, float, bool} or kinds <= {str} or kinds <= {bytes}):
+        # Of some of these, such as sets, neither may be less, or they can't be compared: it is this order that counts.
+        ids = sorted(ids, key=key_bytes)
+    try:
+        return sorted(ids)
+    except TypeError:
+        return ids
 
 
 def _ids(values: Sequence[Any]) -> Column:
@@ -288,7 +290,7 @@ def _are_none(values: Sequence[Any]) -> bool:
 def _is_float(value: Any) -> bool:
     """Whether a value is a number that a float can be."""
     try:
-        return isinstance(value, (Real, np.bool_)) and isinstance(float(value), float)
+        return isinstance(value, (Real, Decimal, np.bool_)) and isinstance(float(value), float)
     except OverflowError:
         return False
 

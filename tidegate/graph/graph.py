@@ -155,7 +155,7 @@ class Graph(GraphAlgorithms[K, V, E], GraphPrograms[K, V, E]):
     def k_core(self, k: int, *, name: str | None = None) -> Graph[K, V, E]:
         """The largest part of the graph in which every vertex has edges to at least `k` others, whatever their
         direction."""
-        core = self.core_numbers(name=f"{name or 'k_core'}: core numbers")
+        core = self.core_numbers(name=name and f"{name}: core numbers")
 
         def derive(edges: PCollection[Any], vertices: PCollection[Any], cores: PCollection[Any]) -> Any:
             if isinstance(k, bool) or not isinstance(k, int) or k < 0:

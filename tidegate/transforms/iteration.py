@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from numbers import Number
 from typing import Any
 
@@ -19,9 +20,10 @@ from tidegate.transforms.grouping.cogroup import CoGroupByKey
 class Settled(Until):
     """A loop is over once a round has moved no value by more than `by`.
 
-    The loop variable holds pairs of a key and a number, or a tuple, list or NumPy array of numbers; other values have
-    moved if they are no longer equal. A key that appears or goes has moved; NaN equals NaN. `of` names the loop
-    variable that is compared, if there are several; those of a tuple are 1, 2, ….
+    The loop variable holds pairs of a key and a number, or a tuple, list, dict or NumPy array of numbers; other values
+    have moved if they are no longer equal. A key that appears or goes has moved, and so has one whose number of values
+    has changed, or whose values can't be paired, in any order, so that none of a pair has moved. NaN equals NaN. `of`
+    names the loop variable that is compared, if there are several; those of a tuple are 1, 2, ….
     """
 
     def __init__(self, by: float = 0.0, *, of: str | int | None = None) -> None:
@@ -70,15 +72,52 @@ class _Moved:
 
     def __call__(self, grouped: tuple[Any, tuple[list[Any], list[Any]]]) -> bool:
         before, after = grouped[1]
-        return len(before) != len(after) or any(
-            _differ(old, new, self.by) for old, new in zip(before, after, strict=True)
-        )
+        if len(before) != len(after):
+            return True
+        if not any(_differ(old, new, self.by) for old, new in zip(before, after, strict=True)):
+            return False
+        if set(map(type, chain(before, after))) <= {int, float}:  # in order, the most that any has moved is least
+            pairs = zip(sorted(before, key=_nan_last), sorted(after, key=_nan_last), strict=True)
+            return any(_differ(old, new, self.by) for old, new in pairs)
+        return not _can_be_paired(before, after, lambda old, new: not _differ(old, new, self.by))
+
+
+def _nan_last(number: float) -> tuple[bool, float]:
+    return number != number, number
+
+
+def _can_be_paired(some: Sequence[Any], others: Sequence[Any], fit: Callable[[Any, Any], bool]) -> bool:
+    """Whether all values can be paired with others that fit. Finds a largest matching, by augmenting paths: the order
+    of values, which differs from run to run, makes no difference."""
+    place: dict[int, int] = {}
+    """Of each value that has a partner, which it is, by number."""
+    for start in range(len(some)):
+        came: dict[int, int] = {}
+        taken = {partner: at for at, partner in place.items()}
+        waiting, free = [start], -1
+        while waiting and free < 0:
+            at = waiting.pop()
+            for other in range(len(others)):
+                if other not in came and fit(some[at], others[other]):
+                    came[other] = at
+                    if other not in taken:
+                        free = other
+                        break
+                    waiting.append(taken[other])
+        if free < 0:
+            return False
+        while free >= 0:  # along the path, each gets the partner that the next one had
+            at = came[free]
+            place[at], free = free, place.get(at, -1)
+    return True
 
 
 def _differ(old: Any, new: Any, by: float) -> bool:
     match old, new:
         case ((tuple() | list()), (tuple() | list())):
             return _any_differ(old, new, by)
+        case dict(), dict():
+            return old.keys() != new.keys() or any(_differ(value, new[key], by) for key, value in old.items())
         case _ if hasattr(old, "shape") and hasattr(new, "shape"):
             return bool(old.shape != new.shape or _any_differ(old.ravel().tolist(), new.ravel().tolist(), by))
         case Number(), Number():

@@ -5,14 +5,18 @@ from __future__ import annotations
 import gc
 import resource
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.engine.iteration.decision import ROUNDS_KEPT
 from tidegate.testing import TestPipeline, assert_that, equal_to, is_empty
+from tidegate.transforms.iteration import _Moved
 
 HALVED = [("a", 64.0), ("b", 8.0)]
 
@@ -168,15 +172,49 @@ def test_variables_of_a_tuple_are_counted_from_one(of: Any, needed: int) -> None
         ([("a", float("nan"))], 0, 1),  # NaN equals NaN
         ([("a", (8.0, 0.0))], 1, 3),
         ([("a", float("inf"))], 0, 1),
+        ([("a", {"x": float("nan"), "y": 2})], 0, 1),
     ],
 )
 def test_what_has_settled(start: Any, by: float, count: int) -> None:
-    def step(x: Any) -> Any:
-        return x | tg.MapValues(lambda v: tuple(n / 2 for n in v) if isinstance(v, tuple) else v / 2)
+    def half(value: Any) -> Any:
+        match value:
+            case tuple():
+                return tuple(map(half, value))
+            case dict():
+                return {name: number * 1.0 for name, number in value.items()}
+            case _:
+                return value / 2
 
     with TestPipeline("direct") as p:
-        _ = p | tg.Create(start) | tg.Iterate(step, rounds=20, until=tg.Settled(by=by)) | tg.Map(repr)
+        _ = (
+            p
+            | tg.Create(start)
+            | tg.Iterate(lambda x: x | tg.MapValues(half), rounds=20, until=tg.Settled(by=by))
+            | tg.Map(repr)
+        )
     assert rounds(p) == (count, 1)
+
+
+@pytest.mark.parametrize("values", [[n / 7 for n in range(30)], [(n, "ab"[n % 2]) for n in range(30)]])
+def test_the_values_of_a_key_settle_in_any_order(runner: str, values: list[Any]) -> None:
+    with TestPipeline(runner) as p:
+        start = p | tg.Create([("a", value) for value in values])
+        _ = start | tg.Iterate(lambda x: x | tg.Reshuffle(), rounds=3, until=tg.Settled(by=0.1)) | tg.Map(repr)
+    assert rounds(p) == (1, 1)
+
+
+numbers = st.one_of(st.integers(0, 5), st.floats(0, 5), st.just(float("nan")))
+
+
+@given(st.lists(st.tuples(numbers, numbers), max_size=5), st.sampled_from([0, 0.5, 2]), st.booleans(), st.data())
+def test_values_have_settled_if_they_can_be_paired(pairs: Any, by: float, wrapped: bool, data: Any) -> None:
+    def near(old: float, new: float) -> bool:
+        return old == new or (old != old and new != new) or abs(old - new) <= by
+
+    before, after = [old for old, _ in pairs], data.draw(st.permutations([new for _, new in pairs]))
+    paired = any(all(map(near, before, order)) for order in permutations(after))
+    moved = _Moved(by)(("a", ([(n,) for n in before], [(n,) for n in after]) if wrapped else (before, after)))
+    assert moved is not paired
 
 
 def test_a_key_that_appears_or_goes_has_moved() -> None:
