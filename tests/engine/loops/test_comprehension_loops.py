@@ -92,6 +92,14 @@ def test_an_error_in_a_list_whose_items_are_grouped_is_that_of_a_call(name: str)
     same_failure(lambda p: p | tg.FlatMap(fn) | tg.CombinePerKey(sum) | tg.Map(str))
 
 
+@pytest.mark.parametrize("time", ["'bad'", "x + 1 and 'bad'"])
+def test_a_refused_timestamp_in_a_generator_expression_is_that_of_a_call(time: str) -> None:
+    text = f"from tidegate import TimestampedValue\ndef fn(x): return (TimestampedValue(y, {time}) for y in [x])"
+    fn = author(text)["fn"]
+    assert reason(fn, step=tg.FlatMap) == ""
+    same_failure(lambda p: p | tg.FlatMap(fn))
+
+
 def same_failure(write: Callable[[Any], Any]) -> None:
     called, inlined = (ran(write, inline, [0]) for inline in ("off", "on"))
     assert called.outcome.failure

@@ -137,6 +137,37 @@ def test_the_result_of_statements_is_tested_as_that_of_a_call(name: str, surroun
     same(fn, surroundings)
 
 
+TESTED = """
+import tidegate as tg
+class Tested:
+    def __bool__(self):
+        tg.Metrics.counter("mine", "tests").inc()
+        return not fails or 1 / 0
+made = Tested()
+inlined = lambda x: made
+def called(x):
+    try:
+        return made
+    finally:
+        pass
+"""
+
+
+@pytest.mark.parametrize("name", ["inlined", "called"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_test_of_a_result_is_part_of_the_filter_in_a_comprehension_of_several_steps(fails: bool, name: str) -> None:
+    names = author(TESTED, fails=fails)
+
+    def write(p: Any) -> Any:
+        return p | "first" >> tg.Map(lambda x: [x, 0]) | "step" >> tg.Filter(names[name]) | tg.Map(lambda x: [x])
+
+    called, inlined = (ran(write, inline, [1, 2, 3], sealed=False) for inline in ("off", "on"))
+    assert inlined.outcome == called.outcome
+    assert inlined.inlined > 0
+    assert {key.step for key in called.outcome.metrics if key.name == "tests"} == {"step"}
+    assert ("in step 'step'" in called.outcome.failure[1]) if fails else not called.outcome.failure
+
+
 @pytest.mark.parametrize("surroundings", SURROUNDINGS)
 def test_a_result_that_is_neither_true_nor_false_shows_no_frame_of_the_function(surroundings: str) -> None:
     done = ran(SURROUNDINGS[surroundings](FILTERS["a comparison"]), "on", [3])

@@ -35,9 +35,13 @@ def comprehension(w: LoopBuilder) -> Form | None:
     if None in divisors.values():
         return None
     several = any(link.flat for link in w.links)
+    parts = _parts(w)
+    conditions = [at for part, at in parts if part.startswith("if ")]
+    if len(conditions) > 1:
+        return None  # an error could be that of either
     body = (
         *w.globals(),
-        Collect("out", _parts(w)),
+        Collect("out", parts, next(iter(conditions), None)),
         *(Assign(f"counts[{k}]", f"len(out) // {divisor}", adds=True) for k, divisor in divisors.items()),
         Test("out", (Emit(f"{'pack_split' if several else 'pack'}(block, out, [], [], [])", several=several),)),
     )

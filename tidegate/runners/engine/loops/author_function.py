@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
+from tidegate.runners.engine.loops.bodies.generator_loops import GENEXPR
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.data.timestamps import element_micros
 from tidegate.sdk.user_code.body import COMPILED_AGAIN, silence_warnings
@@ -42,6 +43,12 @@ def function_at(
     )
 
 
+def names_of(fn: FunctionType, inner: str) -> tuple[str, str]:
+    """The name, and the name with those around it, of a function, or of the function `inner` in it."""
+    name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
+    return (inner, f"{qualname}.<locals>.{inner}") if inner else (name, qualname)
+
+
 def converting(body: InlinedBody) -> FunctionType:
     """The conversion of a timestamp that the body of a function passes to TimestampedValue, as if called from there.
 
@@ -51,8 +58,8 @@ def converting(body: InlinedBody) -> FunctionType:
     call = body.stamped.call
     names: list[ast.expr] = [ast.copy_location(ast.Name(name, ast.Load()), call) for name in ("convert", "timestamp")]
     does = ast.copy_location(ast.Return(ast.copy_location(ast.Call(names[0], names[1:], []), call)), call)
-    code = body.fn.__code__
-    function = function_at(body.fn, code.co_name, code.co_qualname, ("timestamp", "convert"), does)
+    inside = body.generator is not None and body.generator.is_around(call)
+    function = function_at(body.fn, *names_of(body.fn, GENEXPR if inside else ""), ("timestamp", "convert"), does)
     function.__defaults__ = (element_micros,)
     return function
 

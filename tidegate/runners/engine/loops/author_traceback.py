@@ -9,7 +9,7 @@ from itertools import islice
 from types import FrameType, FunctionType, TracebackType
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.engine.loops.author_function import function_at
+from tidegate.runners.engine.loops.author_function import function_at, names_of
 from tidegate.runners.engine.loops.bodies.generator_loops import GENEXPR, Span, operation
 from tidegate.runners.engine.loops.form import Form, PlacedBody
 from tidegate.runners.engine.loops.inlined_body import is_testable
@@ -71,7 +71,7 @@ def _locals(frame: FrameType) -> dict[str, Any]:
 
 def _frame(fn: FunctionType, inner: str, span: Span, variables: dict[str, Any]) -> TracebackType:
     """A frame of a function, or of the function `inner` in it, at a position."""
-    name, qualname = _names(fn, inner)
+    name, qualname = names_of(fn, inner)
     place = _attributes(span)
     fails = ast.Raise(ast.Constant(_HERE, **place), **place)
     failing = function_at(fn, name, qualname, list(variables), fails)
@@ -122,7 +122,7 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
     if inside.body.generator is not None and not in_it:
         return None  # it has left a function that makes a generator
     shown, context = author_traceback(trace, loops), stop.__context__
-    names = _names(inside.body.fn, GENEXPR if in_it else "")
+    names = names_of(inside.body.fn, GENEXPR if in_it else "")
     place = _attributes(span)
     generator = function_at(inside.body.fn, *names, [], ast.Expr(ast.Yield(**place), **place))()
     next(generator)
@@ -132,12 +132,6 @@ def generator_error(stop: StopIteration, loops: Mapping[str, NamedForm]) -> Runt
         stop.__traceback__, stop.__context__ = shown, context  # which raising it again has changed
         return raised.with_traceback(raised.__traceback__ and raised.__traceback__.tb_next)
     raise AssertionError("a generator that raises StopIteration fails")
-
-
-def _names(fn: FunctionType, inner: str) -> tuple[str, str]:
-    """The name, and the name with those around it, of a function, or of the function `inner` in it."""
-    name, qualname = fn.__code__.co_name, fn.__code__.co_qualname
-    return (inner, f"{qualname}.<locals>.{inner}") if inner else (name, qualname)
 
 
 def _place(trace: TracebackType, inside: PlacedBody) -> tuple[bool, Span]:

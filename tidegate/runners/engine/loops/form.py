@@ -121,10 +121,12 @@ class Inlined:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Collect:
-    """Assign a list comprehension of these parts, each of which may run a step."""
+    """Assign a list comprehension of these parts, each of which may run a step. `at`: the step whose results are the
+    comprehension's condition: Python 3.11 tests these at the line where the comprehension begins."""
 
     target: str
     parts: tuple[tuple[str, At | None], ...]
+    at: At | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -215,7 +217,7 @@ def _lines(statements: Statements, inherited: At | None, indent: str) -> Iterato
                     yield f"{indent}else:\n", None
                     yield from _lines(repeated, inherited, indent + _INDENT)
             case Collect(target, parts):
-                yield f"{indent}{target} = [\n", None
+                yield f"{indent}{target} = [\n", at
                 yield from ((f"{indent}{_INDENT}{part}\n", at) for part, at in parts)
                 yield f"{indent}]\n", None
             case Run(at, body):

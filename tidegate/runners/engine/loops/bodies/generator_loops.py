@@ -36,7 +36,11 @@ class LoopedGenerator:
     def place(self, operation: str, span: Span) -> tuple[bool, Span]:
         """Whether what an instruction of the loop does is done in the expression, not around it; and its position
         there."""
-        return self.places.get((operation, span)) or (_is_inside(self.node, span), span)
+        return self.places.get((operation, span)) or (_is_inside(self.node, span[0], span[2]), span)
+
+    def is_around(self, node: ast.expr) -> bool:
+        """Whether the generator expression evaluates an expression, and not the function that it is in."""
+        return _is_inside(self.node, node.lineno, node.col_offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +192,8 @@ def _instructions(code: CodeType) -> Iterator[tuple[str, Span]]:
             yield name, (at.lineno or 0, at.end_lineno or 0, at.col_offset or 0, at.end_col_offset or 0)
 
 
-def _is_inside(made: ast.GeneratorExp, span: Span) -> bool:
+def _is_inside(made: ast.GeneratorExp, line: int, column: int) -> bool:
     """Whether a position is in a generator expression, and not in its first iterable, which is evaluated around it."""
-    line, _, column, _ = span
     return _covers(made, line, column) and not _covers(made.generators[0].iter, line, column)
 
 
