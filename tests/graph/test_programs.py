@@ -235,10 +235,25 @@ def test_the_least_id_is_the_least_of_those_that_can_be_compared(kind: str) -> N
     assert found(graph_of([(ids[-1], ids[0]), (ids[-1], ids[1])], []).label_propagation(1))[ids[-1]] == ids[0]
 
 
-@pytest.mark.parametrize("ids", [[1, "a", 2.5], [frozenset("ab"), frozenset("b"), frozenset("ac")]])
+@dataclass(frozen=True)
+class Compared:
+    number: int
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.number < other.number)
+
+
+@pytest.mark.parametrize(
+    "ids", [[1, "a", 2.5], [frozenset("ab"), frozenset("b"), frozenset("ac")], [Compared(2), "a", Compared(1)]]
+)
 def test_one_of_ids_that_cannot_be_compared_is_the_least_in_every_run(ids: list[Any]) -> None:
     found_in = [found(graph_of(list(pairwise(order)), []).connected_components()) for order in permutations(ids)]
     assert len({frozenset(components.values()) for components in found_in}) == 1
+
+
+def test_a_way_longer_than_any_float_is_none_if_there_is_a_shorter_one() -> None:
+    roads = [("a", "b", 1e308), ("b", "c", 1e308), ("a", "c", 1.0), ("c", "d", float("inf"))]
+    assert found(graph_of(roads, []).shortest_paths("a")) == {"a": 0, "b": 1e308, "c": 1}
 
 
 def test_lengths_are_numbers_of_any_kind() -> None:

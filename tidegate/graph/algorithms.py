@@ -79,7 +79,7 @@ class GraphAlgorithms(GraphParts[K, V, E]):
 
         If no edge has a value, or with `weighted=False`, all have the length 1. After `rounds` distances are those of
         ways with at most so many edges. The run fails if there is no such vertex, if a value is no number or negative,
-        or if a sum of lengths is greater than any float.
+        or if a distance is greater than any float.
         """
         need_numpy("shortest_paths")
         from tidegate.graph.array_programs import ShortestPaths

@@ -138,17 +138,19 @@ class ShortestPaths(ArrayProgram[Ways, VertexStates]):
         for _ in range(self.edges):
             if not state.again:
                 break
-            try:
-                with np.errstate(over="raise"):
-                    state = _RELAX.step(state, constants)
-            except FloatingPointError:
-                raise ValueError(
-                    f"shortest_paths: a sum of lengths is greater than any float, {np.finfo(float).max:.2g}: give "
-                    "lengths in a larger unit"
-                ) from None
+            with np.errstate(over="ignore"):  # there may be a shorter way
+                state = _RELAX.step(state, constants)
         return state
 
     def result(self, state: VertexStates, constants: Ways) -> Iterator[tuple[Any, float]]:
+        before, lengths = state.states[constants.sources], np.asarray(constants.values, np.float64)
+        with np.errstate(over="ignore"):
+            beyond = np.isinf(before + lengths) & np.isfinite(before) & np.isfinite(lengths)
+        if (beyond & np.isinf(state.states[constants.targets])).any():
+            raise ValueError(
+                f"shortest_paths: the shortest way to a vertex is longer than any float, {np.finfo(float).max:.2g}: "
+                "give lengths in a larger unit"
+            )
         pairs = zip(constants.graph.listed_ids(), state.states.tolist())
         return (pair for pair in pairs if pair[1] != np.inf)
 

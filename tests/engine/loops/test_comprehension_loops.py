@@ -89,6 +89,7 @@ def test_an_error_in_a_generator_expression_is_that_of_a_call(name: str) -> None
 @pytest.mark.parametrize("name", PARTS)
 def test_an_error_in_a_list_whose_items_are_grouped_is_that_of_a_call(name: str) -> None:
     fn = made(f"[{PARTS[name]}]")
+    assert reason(fn, step=tg.FlatMap) == ""
     same_failure(lambda p: p | tg.FlatMap(fn) | tg.CombinePerKey(sum) | tg.Map(str))
 
 

@@ -48,14 +48,23 @@ class PartitionCache(dict[Any, int]):
         self[key] = partition
         return partition
 
+    def of_distinct(self, keys: list[Any]) -> list[int]:
+        """The partition of each of these keys, which all differ, so that a cache would only cost."""
+        return self._by_crc(keys) or self.partitions(keys)
+
+    def _by_crc(self, keys: list[Any]) -> list[int] | None:
+        """The partitions of plain ints or strs, without the cache; None for others."""
+        crcs = plain_crcs(keys)
+        n, names = self.n, self.names
+        return None if crcs is None else [names[crc * n >> 32] for crc in crcs]
+
     def partitions(self, keys: Iterable[object]) -> list[int]:
         """The partition of each key, in order. KeyEncodingError for a key without encoding, even an unhashable one."""
         keys = keys if isinstance(keys, list) else list(keys)
         if self._bypass:
             self._bypass -= 1
-            if (spread := plain_crcs(keys)) is not None:
-                n, names = self.n, self.names
-                return [names[crc * n >> 32] for crc in spread]
+            if (found := self._by_crc(keys)) is not None:
+                return found
         known = len(self)
         try:
             found = list(map(self.__getitem__, keys))

@@ -36,12 +36,11 @@ def comprehension(w: LoopBuilder) -> Form | None:
         return None
     several = any(link.flat for link in w.links)
     parts = _parts(w)
-    conditions = [at for part, at in parts if part.startswith("if ")]
-    if len(conditions) > 1:
-        return None  # an error could be that of either
+    # There is one filter at most: with two, the number of elements that leave the first could not be known.
+    condition = next((at for _, at in parts if at is not None and w.links[at[0]].form == "filter"), None)
     body = (
         *w.globals(),
-        Collect("out", parts, next(iter(conditions), None)),
+        Collect("out", parts, condition),
         *(Assign(f"counts[{k}]", f"len(out) // {divisor}", adds=True) for k, divisor in divisors.items()),
         Test("out", (Emit(f"{'pack_split' if several else 'pack'}(block, out, [], [], [])", several=several),)),
     )

@@ -17,7 +17,6 @@ from tidegate.runners.spark.shuffle.keyed_buffer import keyed_buffer_of
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn
 from tidegate.sdk.data.coders import encode_columns
-from tidegate.sdk.data.keys import plain_crcs
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 
@@ -41,6 +40,8 @@ _CACHED_ELEMENTS: Final = 1 << 17
 """About as many elements are still in the processor's cache when they are sent, which then takes half the time."""
 _MIN_ELEMENTS_PER_CACHED_KEY: Final = 6
 """With fewer, sending the keys again with each batch would cost more than that."""
+_MIN_CACHED_ELEMENTS_PER_ROW: Final = 1 << 12
+"""Shorter rows, to many partitions, would cost more than that, too."""
 _ELEMENTS_BETWEEN_SAMPLES: Final = 1 << 10
 """The number of elements between two samples of the element size."""
 _SHORT_BLOCK: Final = 256
@@ -127,7 +128,8 @@ class Partitioner:
         except (TypeError, ValueError) as error:
             rethrow(self._keys.refusal(block, error))
         full = buffer.count * self._element_bytes >= self._keyed_buffer_bytes
-        if buffer.count >= max(_CACHED_ELEMENTS, _MIN_ELEMENTS_PER_CACHED_KEY * buffer.key_count):
+        cached = max(_CACHED_ELEMENTS, _MIN_CACHED_ELEMENTS_PER_ROW * self._partitions)
+        if buffer.count >= max(cached, _MIN_ELEMENTS_PER_CACHED_KEY * buffer.key_count):
             self._flush_keyed_buffer()
         elif full or buffer.count - len(block) < _ELEMENTS_BEFORE_DECISION <= buffer.count:
             if buffer.count < _MIN_ELEMENTS_PER_KEY * buffer.key_count:
@@ -318,12 +320,9 @@ class _KeyRouter:
             rethrow(self._keys.refusal(block, error))
 
     def of_distinct(self, keys: list[Any]) -> Sequence[int]:
-        """The partition of each of these keys, which all differ, so that a cache would only cost."""
-        crcs = plain_crcs(keys)
-        if crcs is not None:
-            return [crc * self._cache.n >> 32 for crc in crcs]
+        """The partition of each of these keys, which all differ."""
         try:
-            return self._cache.partitions(keys)
+            return self._cache.of_distinct(keys)
         except KeyEncodingError as error:
             rethrow(located(error, self._keys.label, self._keys.where))
 
