@@ -128,6 +128,10 @@ def grouped(p: tg.Pipeline) -> Any:
     return p | ONE | tg.WindowInto(TEN) | tg.Map(lambda x: x) | tg.CombinePerKey(sum)
 
 
+def unpacked(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.WindowInto(TEN) | tg.GroupByKey()
+
+
 def several(p: tg.Pipeline) -> Any:
     return p | ONE | tg.FlatMap(lambda x: [x]) | tg.Filter(bool) | tg.CombinePerKey(sum)
 
@@ -152,6 +156,7 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "fold_single": (grouped, Shape(timed=True, windows="derived"), "single"),
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
+    "fold_unpacked": (unpacked, Shape(timed=True, times_by_index=True, windows="derived"), "inside"),
     "fold_several": (several, Shape(timed=True, windows="derived"), "single"),
 }
 

@@ -8,7 +8,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -239,6 +239,37 @@ def test_elements_that_are_not_pairs_cannot_be_grouped(value: Any, checks: str) 
         f"RunError: this step takes pairs (key, value), but got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
         "that fn returns for an element\n  in step 'group', applied at HERE"
     )
+
+
+class Entry(NamedTuple):
+    key: Any
+    value: Any
+
+
+ENTRIES = [Entry("a", 1), Entry("b", 2)] * 1000
+"""More than are checked, so that the loop that fails is the one for all others."""
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (Entry("a", "one"), "unsupported operand type(s) for +: 'int' and 'str'"),
+        ((1, 2, 3), "this step takes pairs (key, value), but got (1, 2, 3). "),
+        (Entry([1], 1), "a key of type list has no canonical encoding: [1]"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1500, 2000])
+def test_the_error_of_a_grouping_shows_the_element_that_was_created(bad: Any, message: str, at: int) -> None:
+    build = lambda p: p | tg.Create([*ENTRIES[:at], bad, *ENTRIES[at:]]) | "add" >> tg.CombinePerKey(sum) | tg.Map(str)
+    error = error_message(build, checks="off")
+    assert message in error
+    assert ("UserCodeError" not in error) or error.endswith(f"element: {bad!r}")
+
+
+def test_the_error_of_a_grouping_shows_the_pair_that_a_grouping_has_emitted() -> None:
+    pairs = [("a", 1), ("b", 2), ("a", 3)]
+    build = lambda p: p | tg.Create(pairs) | tg.GroupByKey() | "add" >> tg.CombinePerKey(sum) | tg.Map(str)
+    assert error_message(build, checks="off").endswith("element: ('a', [1, 3])")
 
 
 class Counts(tg.DoFn):

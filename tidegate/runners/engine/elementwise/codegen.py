@@ -37,7 +37,7 @@ def generate(
         return made
     if shape.times_by_index:
         w.time = f"t[{AT}]"
-    body = *built(_before(w)), w.each_element(built(_links(w, 0, "v0", _last_pair(w)))), *built(_after(w))
+    body = *built(_before(w)), w.each_element(built(_links(w, 0, w.element, _last_pair(w)))), *built(_after(w))
     return Form(w.parameters(), body, tuple(w.bodies.placed), counted)
 
 
@@ -67,7 +67,7 @@ def _before(w: LoopBuilder) -> Building:
         yield Assign("full", "block_size")
     yield from no_types(w)
     yield from w.globals()
-    if shape.times_by_index:
+    if w.needs_rest:
         yield Assign("rest", "iter(values)")
 
 
@@ -182,7 +182,7 @@ def _add(w: LoopBuilder, fold: Fold, result: str) -> Building:
         yield Do(f"check_exchange({result})", at)
     inlined = last in w.shape.inlined
     statements = adding(w.bodies, at, w.inlined[last], pairwise=fold.pairwise) if inlined else fold.body
-    assigned = () if result == fold.key else (Assign(fold.key, result),)
+    assigned = () if w.unpacked or result == fold.key else (Assign(fold.key, result),)
     added = Run(at, (*assigned, *statements, *fold.also))
     match fold.windows:
         case "single":

@@ -22,6 +22,7 @@ from tidegate.runners.engine.loops.form import (
 )
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.windowing.assigners import element_dependent
 
 AT: Final = "len(values) - rest.__length_hint__() - 1"
 """The index of the current element."""
@@ -129,8 +130,31 @@ class LoopBuilder:
         """The statement that looks up the block's panes."""
         return Assign("panes", "block.pane_list()") if self.shape.indexed else Assign("pane", "block.panes")
 
+    @property
+    def unpacked(self) -> str:
+        """The variables of the fold if nothing else reads the elements, so that the loop assigns elements to these and
+        to no local of its own; "" otherwise."""
+        if self.fold is None or "," not in self.fold.key or self.shape.checked or self.shape.indexed:
+            return ""
+        if self.shape.timed and not self.shape.times_by_index:
+            return ""
+        assigned = (link.form == "assign" and not element_dependent(link.windowing.assigner) for link in self.links)
+        return self.fold.key if all(assigned) else ""
+
+    @property
+    def element(self) -> str:
+        """The local that holds a block's current element, or how an error finds it (see `LoopPosition.local`)."""
+        return f"current(values, rest, ({self.unpacked}))" if self.unpacked else "v0"
+
+    @property
+    def needs_rest(self) -> bool:
+        """True if the loop, or an error, needs the index of the current element."""
+        return self.shape.times_by_index or bool(self.unpacked)
+
     def each_element(self, body: Statements) -> Loop:
         """The loop over the elements of a block."""
+        if self.unpacked:
+            return Loop(self.unpacked, "rest", body, (len(self.links), self.element))
         match (self.shape.indexed, self.shape.timed):
             case (False, False):
                 return Loop("v0", "values", body)

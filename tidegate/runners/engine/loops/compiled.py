@@ -6,12 +6,14 @@ import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import length_hint
 from types import TracebackType
 from typing import Any, Final
 
 from tidegate.runners.engine.loops.author_traceback import NamedForm, author_traceback, generator_error
 from tidegate.runners.engine.loops.form import At, Form
 from tidegate.runners.engine.loops.loop_tree import PreparedLoop, compile_loop
+from tidegate.sdk.data.block import Pairs
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()
@@ -23,7 +25,8 @@ class LoopPosition:
 
     link: int
     local: str
-    """The name of the local that holds the link's input, or of those that hold the items of a pair: `k, (n, x)`."""
+    """The local that holds the link's input, or those that hold the items of a pair: `k, (n, x)`; or, for a pair
+    of which the loop has nothing but the items, `current(values, rest, items)`."""
     frame: dict[str, Any]
     raised_here: bool
     """True if the engine's part of the line raised, and not a function of the author's."""
@@ -36,6 +39,11 @@ class LoopPosition:
         match names:
             case ast.Tuple(elts=parts):  # a pair that was never made
                 return tuple(map(self._value_of, parts))
+            case ast.Call(args=[block, rest, items]):
+                values = self._value_of(block)
+                if type(values) is Pairs:  # which are made when they are read
+                    return self._value_of(items)
+                return values[len(values) - length_hint(self._value_of(rest)) - 1]
             case _:
                 return self.frame.get(ast.unparse(names))
 
