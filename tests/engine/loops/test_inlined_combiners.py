@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -348,6 +348,26 @@ def test_a_combiner_inlined_in_checked_loops_is_the_combiner(name: str) -> None:
     assert inlined == called
     assert none == 0
     assert len(called) == 3 or some == 10
+
+
+@pytest.mark.parametrize(
+    "stamped", [[], [0], [1], [8191], [8192], [4097, 4098, 9999], range(4096, 8192), range(10_000)]
+)
+@pytest.mark.parametrize("inline", ["off", "on", "always"])
+def test_each_element_counts_once_whichever_have_timestamps(stamped: Sequence[int], inline: str) -> None:
+    values = [(x % 7, x) for x in range(10_000)]
+    pipeline = tg.Pipeline(options={"inline": inline, "checks": "off"})
+    elements = [tg.TimestampedValue(value, x) if x in stamped else value for x, value in enumerate(values)]
+    pairs = pipeline | tg.Create(elements)
+    pairs | "fold" >> tg.CombinePerKey(CountAndSum()) | "note" >> tg.Map(_note)
+    pairs | tg.GroupByKey() | tg.MapTuple(lambda k, xs: (k, (len(xs), sum(xs)))) | "also" >> tg.Map(_note)
+    NOTED.clear()
+    metrics = pipeline.run().metrics()
+    of_key = [range(k, 10_000, 7) for k in range(7)]
+    expected = [f"{(k, (len(xs), sum(xs)))!r} in {tg.GlobalWindow()}" for k, xs in enumerate(of_key)]
+    assert [*expected, *expected] == NOTED
+    inlined = sum(each.value for each in metrics.query(INLINED) if each.key.step == "fold")
+    assert inlined == (0 if inline == "off" else 10_000)
 
 
 @pytest.mark.parametrize("name", CALLED_COMBINERS)

@@ -186,6 +186,37 @@ class Block:
         return f"Block({len(self.values)} elements)"
 
 
+class RawBlock(Block):
+    """A block of `elements` that nothing has looked at yet: some may be `TimestampedValue`s.
+
+    Its values and timestamps are those of `of_elements`, found when either is first asked for. A loop that can't take a
+    `TimestampedValue` for a value may read the elements instead, and save looking at the type of each.
+
+    >>> block = RawBlock([TimestampedValue("a", 5), "b"])
+    >>> block.values, block.timestamps[0]
+    (['a', 'b'], 5000000)
+    """
+
+    __slots__ = ("elements",)
+
+    def __init__(self, elements: Sequence[Any]) -> None:
+        self.elements = elements
+        self.windows = GLOBAL
+        self.panes = NO_PANE
+        self.span = None
+
+    def __getattr__(self, name: str) -> Any:
+        """What a slot has that is not set yet."""
+        if name not in ("values", "timestamps"):
+            raise AttributeError(name)
+        block = Block.of_elements(self.elements)
+        self.values, self.timestamps = block.values, block.timestamps
+        return getattr(self, name)
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+
 def in_several(column: WindowsColumn) -> bool:
     """Whether an element may be in more than one window, or in none."""
     match column:

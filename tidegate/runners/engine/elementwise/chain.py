@@ -15,8 +15,9 @@ from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
 from tidegate.runners.engine.loops.compiled import LoopPosition
 from tidegate.runners.engine.loops.inlining import Inlining
+from tidegate.runners.engine.loops.raw_blocks import run_raw, timestamped
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, RawBlock, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
 from tidegate.sdk.windowing.assigners import GlobalWindows
@@ -154,15 +155,21 @@ class Chain(Operator):
         if grouping is not None and not self.links and not checked and grouping.add_block(block):
             return
         self._counters.received += len(block)
+        if isinstance(block, RawBlock) and not checked and self._takes_raw:
+            yield from run_raw(block, self._run_unchecked)
+            return
         if self._only_assigns and not self._may_repeat(block):
             self._counters.emitted += len(block)
             yield self.main, Block(block.values, block.timestamps, self._loop.derived or block.windows, block.panes)
             return
-        yield from self._loop.run(self._compiled(block, checked), block)
+        yield from self._loop.run(self._compiled(block, len(block), checked=checked), block)
 
-    def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
-        """The loop for blocks such as this one."""
-        inlined = self._loop.inlined(lambda: self._inlining, len(block), checked=checked)
+    def _run_unchecked(self, block: Block, n: int) -> Iterator[Emitted]:
+        return self._loop.run(self._compiled(block, n, checked=False), block)
+
+    def _compiled(self, block: Block, n: int, *, checked: bool) -> Callable[..., Iterator[Emitted]]:
+        """The loop for blocks such as this one, which counts as `n` elements."""
+        inlined = self._loop.inlined(lambda: self._inlining, n, checked=checked)
         match block.windows:
             case Same():
                 windows = "one" if len(block.windows.windows) == 1 else "same"
@@ -199,6 +206,11 @@ class Chain(Operator):
         links = self.links if adding is None else (*self.links, adding)
         labels = tuple(link.label for link in self.links), "" if grouping is None else grouping.label
         return self.context.tables.prepared.once(labels, lambda: Inlining(links))
+
+    @cached_property
+    def _takes_raw(self) -> bool:
+        """Whether the loop unpacks elements, and does nothing else with them."""
+        return self.grouping is not None and not self.links and self.grouping.fold("same").unpacks
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""
@@ -265,7 +277,7 @@ class Chain(Operator):
         if position.link < len(self.links):
             return None
         assert self.grouping is not None
-        return self.grouping.attributed(error, position.element)
+        return timestamped(error, position) or self.grouping.attributed(error, position.element)
 
     # -- results that have left a link by a side exit
 

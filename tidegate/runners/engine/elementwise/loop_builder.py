@@ -134,7 +134,7 @@ class LoopBuilder:
     def unpacked(self) -> str:
         """The variables of the fold if nothing else reads the elements, so that the loop assigns elements to these and
         to no local of its own; "" otherwise."""
-        if self.fold is None or "," not in self.fold.key or self.shape.checked or self.shape.indexed:
+        if self.fold is None or not self.fold.unpacks or self.shape.checked or self.shape.indexed:
             return ""
         if self.shape.timed and not self.shape.times_by_index:
             return ""
@@ -144,7 +144,7 @@ class LoopBuilder:
     @property
     def element(self) -> str:
         """The local that holds a block's current element, or how an error finds it (see `LoopPosition.local`)."""
-        return f"current(values, rest, ({self.unpacked}))" if self.unpacked else "v0"
+        return f"current({self.unpacked})" if self.unpacked else "v0"
 
     @property
     def needs_rest(self) -> bool:

@@ -61,6 +61,11 @@ class Fold:
     also: Statements = ()
     plain: bool = False
 
+    @property
+    def unpacks(self) -> bool:
+        """Whether an element is assigned to several variables, so that it has to be a pair."""
+        return "," in self.key
+
     def first_table(self) -> Statements:
         """The statements that look up the table before the first element of a block, and when tables have changed."""
         match self.windows:

@@ -25,8 +25,8 @@ class LoopPosition:
 
     link: int
     local: str
-    """The local that holds the link's input, or those that hold the items of a pair: `k, (n, x)`; or, for a pair
-    of which the loop has nothing but the items, `current(values, rest, items)`."""
+    """The local that holds the link's input, or those that hold the items of a pair: `k, (n, x)`; or, for an
+    element that the loop has unpacked, `current(k, x)`."""
     frame: dict[str, Any]
     raised_here: bool
     """True if the engine's part of the line raised, and not a function of the author's."""
@@ -35,15 +35,20 @@ class LoopPosition:
     def element(self) -> Any:
         return self._value_of(ast.parse(self.local or f"v{self.link}", mode="eval").body)
 
+    @property
+    def index(self) -> int:
+        """The index of the element in the block, for a loop over the `rest` of its `values`."""
+        return len(self.frame["values"]) - length_hint(self.frame["rest"]) - 1
+
     def _value_of(self, names: ast.expr) -> Any:
         match names:
             case ast.Tuple(elts=parts):  # a pair that was never made
                 return tuple(map(self._value_of, parts))
-            case ast.Call(args=[block, rest, items]):
-                values = self._value_of(block)
-                if type(values) is Pairs:  # which are made when they are read
-                    return self._value_of(items)
-                return values[len(values) - length_hint(self._value_of(rest)) - 1]
+            case ast.Call(args=parts):
+                values = self.frame["values"]
+                if type(values) is Pairs:  # each of these is made when it is read
+                    return tuple(map(self._value_of, parts))
+                return values[self.index]
             case _:
                 return self.frame.get(ast.unparse(names))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
-from tidegate.sdk.data.block import BLOCK_SIZE, Block
+from tidegate.sdk.data.block import BLOCK_SIZE, RawBlock
 
 
 class Created(Source[Any]):
@@ -32,7 +32,7 @@ class _CreatedReader(Reader[Any]):
 
     def read(self, limit: int) -> Batch:
         start, self._at = self._at, min(self._at + limit, self._stop)
-        return Batch(Block.of_elements(self._values[start : self._at]), end=self._at >= self._stop)
+        return Batch(RawBlock(self._values[start : self._at]), end=self._at >= self._stop)
 
     def position(self) -> Position:
         return self._at
