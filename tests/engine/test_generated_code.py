@@ -82,7 +82,7 @@ def doubled(x: Any) -> Any:
 
 
 def scaled(n: int) -> Any:
-    return lambda v1: v1 % n < len(str(v1))
+    return lambda v1: v1 % n in (0, len(str(v1)))
 
 
 def spread(x: Any, other: Any = (1, 2)) -> Any:
@@ -156,7 +156,9 @@ LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "fold_single": (grouped, Shape(timed=True, windows="derived"), "single"),
     "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
     "fold_lists": (listed, Shape(), "global"),
-    "fold_unpacked": (unpacked, Shape(timed=True, times_by_index=True, windows="derived"), "inside"),
+    "fold_unpacked": (unpacked, Shape(timed=True, times_by_index=True, windows="derived", column="list"), "inside"),
+    "fold_pairs": (lambda p: p | ONE | tg.GroupByKey(), Shape(column="pairs"), "global"),
+    "fold_raw": (lambda p: p | ONE | tg.CombinePerKey(max), Shape(column="list", raw=True), "same"),
     "fold_several": (several, Shape(timed=True, windows="derived"), "single"),
 }
 

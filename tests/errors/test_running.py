@@ -6,7 +6,8 @@ from __future__ import annotations
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections import UserList, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -256,6 +257,10 @@ ENTRIES = [Entry("a", 1), Entry("b", 2)] * 1000
         (Entry("a", "one"), "unsupported operand type(s) for +: 'int' and 'str'"),
         ((1, 2, 3), "this step takes pairs (key, value), but got (1, 2, 3). "),
         (Entry([1], 1), "a key of type list has no canonical encoding: [1]"),
+        (
+            tg.TimestampedValue(tg.TimestampedValue(("b", 1), 5), 6),
+            "this step takes pairs (key, value), but got TimestampedValue(('b', 1), 1970-01-01T00:00:05Z). ",
+        ),
     ],
 )
 @pytest.mark.parametrize("at", [0, 1500, 2000])
@@ -264,6 +269,41 @@ def test_the_error_of_a_grouping_shows_the_element_that_was_created(bad: Any, me
     error = error_message(build, checks="off")
     assert message in error
     assert ("UserCodeError" not in error) or error.endswith(f"element: {bad!r}")
+
+
+class Rows(tg.io.Source[Any], tg.io.Reader[Any]):
+    """A source of one block, and its reader."""
+
+    def __init__(self, rows: Sequence[Any]) -> None:
+        self.rows = rows
+
+    def splits(self, desired: int) -> list[tg.io.Split]:
+        return [tg.io.Split("0", None, None)]
+
+    def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[Any]:
+        return self
+
+    def read(self, limit: int) -> tg.io.Batch:
+        return tg.io.Batch(tg.io.Block.of(self.rows), end=True)
+
+    def position(self) -> Any:
+        return None
+
+
+class Generated(Sequence[Any]):
+    """A sequence of pairs that are made when they are read."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, at: Any) -> Any:
+        return [("a", 1), ("b", "two"), ("a", 3)][at]
+
+
+@pytest.mark.parametrize("rows", [Generated(), UserList(Generated()), tuple(Generated()), deque(Generated())], ids=type)
+def test_the_error_of_a_grouping_shows_the_element_in_any_sequence_that_a_reader_returns(rows: Any) -> None:
+    build = lambda p: p | tg.Read(Rows(rows)) | "add" >> tg.CombinePerKey(sum) | tg.Map(str)
+    assert error_message(build, checks="off").endswith("element: ('b', 'two')")
 
 
 def test_the_error_of_a_grouping_shows_the_pair_that_a_grouping_has_emitted() -> None:

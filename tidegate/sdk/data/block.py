@@ -190,7 +190,7 @@ class RawBlock(Block):
     """A block of `elements` that nothing has looked at yet: some may be `TimestampedValue`s.
 
     Its values and timestamps are those of `of_elements`, found when either is first asked for. A loop that can't take a
-    `TimestampedValue` for a value may read the elements instead, and save looking at the type of each.
+    `TimestampedValue` for a value may read the elements instead, and saves looking at the type of each.
 
     >>> block = RawBlock([TimestampedValue("a", 5), "b"])
     >>> block.values, block.timestamps[0]
@@ -206,7 +206,7 @@ class RawBlock(Block):
         self.span = None
 
     def __getattr__(self, name: str) -> Any:
-        """What a slot has that is not set yet."""
+        """Look at the elements: a slot that is not set yet has been asked for."""
         if name not in ("values", "timestamps"):
             raise AttributeError(name)
         block = Block.of_elements(self.elements)

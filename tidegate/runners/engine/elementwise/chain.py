@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -10,15 +10,15 @@ from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
-from tidegate.runners.engine.elementwise.shape import Fold, Shape, needs_each_time
+from tidegate.runners.engine.elementwise.shape import Column, Fold, Shape, needs_each_time
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
-from tidegate.runners.engine.loops.compiled import LoopPosition
+from tidegate.runners.engine.loops.compiled import LoopPosition, current_index
 from tidegate.runners.engine.loops.inlining import Inlining
-from tidegate.runners.engine.loops.raw_blocks import run_raw, timestamped
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.sdk.data.block import Block, DerivedFrom, Each, RawBlock, Same, WindowsColumn, in_several
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Pairs, RawBlock, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import MIN_MICROS, Timestamp
 from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sdk.windowing.assignment import assign_windows
@@ -155,21 +155,18 @@ class Chain(Operator):
         if grouping is not None and not self.links and not checked and grouping.add_block(block):
             return
         self._counters.received += len(block)
-        if isinstance(block, RawBlock) and not checked and self._takes_raw:
-            yield from run_raw(block, self._run_unchecked)
-            return
+        raw = False
+        if isinstance(block, RawBlock) and not checked and self._takes_raw and type(block.elements) is list:
+            block, raw = Block(block.elements), True
         if self._only_assigns and not self._may_repeat(block):
             self._counters.emitted += len(block)
             yield self.main, Block(block.values, block.timestamps, self._loop.derived or block.windows, block.panes)
             return
-        yield from self._loop.run(self._compiled(block, len(block), checked=checked), block)
+        yield from self._loop.run(self._compiled(block, checked, raw=raw), block)
 
-    def _run_unchecked(self, block: Block, n: int) -> Iterator[Emitted]:
-        return self._loop.run(self._compiled(block, n, checked=False), block)
-
-    def _compiled(self, block: Block, n: int, *, checked: bool) -> Callable[..., Iterator[Emitted]]:
-        """The loop for blocks such as this one, which counts as `n` elements."""
-        inlined = self._loop.inlined(lambda: self._inlining, n, checked=checked)
+    def _compiled(self, block: Block, checked: bool, *, raw: bool = False) -> Callable[..., Iterator[Emitted]]:
+        """The loop for blocks such as this one. `raw`: some elements may be TimestampedValues."""
+        inlined = self._loop.inlined(lambda: self._inlining, len(block), checked=checked)
         match block.windows:
             case Same():
                 windows = "one" if len(block.windows.windows) == 1 else "same"
@@ -194,6 +191,8 @@ class Chain(Operator):
             checked=checked,
             typed=self.context.runtime_types,
             inlined=inlined,
+            column="any" if fold is None else _column(block.values),
+            raw=raw,
         )
         bodies = self._inlining.bodies if inlined else {}
         of = shape, None if fold is None else (fold.windows, bool(fold.also))
@@ -209,7 +208,7 @@ class Chain(Operator):
 
     @cached_property
     def _takes_raw(self) -> bool:
-        """Whether the loop unpacks elements, and does nothing else with them."""
+        """Whether the loop does nothing with an element but unpack it, and has no use for its timestamp."""
         return self.grouping is not None and not self.links and self.grouping.fold("same").unpacks
 
     def _may_repeat(self, block: Block) -> bool:
@@ -252,6 +251,7 @@ class Chain(Operator):
         env: dict[str, Any] = {
             "clock": lambda: Timestamp.of_micros(self._clock if self._clock > MIN_MICROS else self.context.now()),
             "derived": self._windows_at,
+            "unwrapped": _unwrapped,
             "watermark": lambda: Timestamp.of_micros(self._watermark),
         }
         for k, link in enumerate(self.links):
@@ -277,7 +277,7 @@ class Chain(Operator):
         if position.link < len(self.links):
             return None
         assert self.grouping is not None
-        return timestamped(error, position) or self.grouping.attributed(error, position.element)
+        return self.grouping.attributed(error, position.element)
 
     # -- results that have left a link by a side exit
 
@@ -324,6 +324,18 @@ class Chain(Operator):
         self._loop.generated.discard()
         for suffix in self._suffixes.values():
             suffix._discard()
+
+
+def _column(values: Sequence[Any]) -> Column:
+    return "list" if type(values) is list else "pairs" if type(values) is Pairs else "any"
+
+
+def _unwrapped(elements: list[Any], rest: Iterator[Any]) -> list[Any] | None:
+    """The values of the element that a loop over `rest` is at and of all after it, if it is a TimestampedValue."""
+    at = current_index(elements, rest)
+    if type(elements[at]) is not TimestampedValue:
+        return None
+    return [element.value if type(element) is TimestampedValue else element for element in elements[at:]]
 
 
 _NOTHING: Final = Block(())

@@ -19,7 +19,20 @@ from tidegate.runners.engine.elementwise.link_statements import accounted, emitt
 from tidegate.runners.engine.elementwise.loop_builder import AT, EMPTY, NEXT, LoopBuilder
 from tidegate.runners.engine.elementwise.shape import Fold, Shape, lookup
 from tidegate.runners.engine.elementwise.wrapped_results import needs_guard
-from tidegate.runners.engine.loops.form import Assign, Building, Do, Emit, Form, Loop, Run, Statements, Test, built
+from tidegate.runners.engine.loops.form import (
+    Assign,
+    Block,
+    Building,
+    Do,
+    Emit,
+    Form,
+    Loop,
+    Run,
+    Statements,
+    Test,
+    Try,
+    built,
+)
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.runners.engine.loops.inlined_statements import adding
 from tidegate.sdk.windowing.assigners import element_dependent
@@ -37,7 +50,8 @@ def generate(
         return made
     if shape.times_by_index:
         w.time = f"t[{AT}]"
-    body = *built(_before(w)), w.each_element(built(_links(w, 0, w.element, _last_pair(w)))), *built(_after(w))
+    loop = w.each_element(built(_links(w, 0, w.element, _last_pair(w))))
+    body = *built(_before(w)), _unwrapping(loop) if shape.raw else loop, *built(_after(w))
     return Form(w.parameters(), body, tuple(w.bodies.placed), counted)
 
 
@@ -69,6 +83,20 @@ def _before(w: LoopBuilder) -> Building:
     yield from w.globals()
     if w.needs_rest:
         yield Assign("rest", "iter(values)")
+    if shape.raw:
+        yield Assign("raw", "values")
+
+
+def _unwrapping(loop: Loop) -> Block:
+    """The loop over elements of which some may be TimestampedValues. It fails to unpack the first of these, before it
+    has done anything with it, and goes on with the values of all that are left."""
+    unwrapped = (
+        Assign("left", "unwrapped(values, rest)"),
+        Test("values is not raw or left is None", (Do("raise"),)),
+        Assign("values, rest", "left, iter(left)"),
+        Do("continue"),
+    )
+    return Block((Try((loop,), "TypeError", unwrapped),))
 
 
 def _after(w: LoopBuilder) -> Building:

@@ -134,17 +134,20 @@ class LoopBuilder:
     def unpacked(self) -> str:
         """The variables of the fold if nothing else reads the elements, so that the loop assigns elements to these and
         to no local of its own; "" otherwise."""
-        if self.fold is None or not self.fold.unpacks or self.shape.checked or self.shape.indexed:
+        shape = self.shape
+        if self.fold is None or not self.fold.unpacks or shape.checked or shape.indexed or shape.column == "any":
             return ""
-        if self.shape.timed and not self.shape.times_by_index:
+        if shape.timed and not shape.times_by_index:
             return ""
         assigned = (link.form == "assign" and not element_dependent(link.windowing.assigner) for link in self.links)
         return self.fold.key if all(assigned) else ""
 
     @property
     def element(self) -> str:
-        """The local that holds a block's current element, or how an error finds it (see `LoopPosition.local`)."""
-        return f"current({self.unpacked})" if self.unpacked else "v0"
+        """The expression of a block's current element."""
+        if not self.unpacked:
+            return "v0"
+        return f"values[{AT}]" if self.shape.column == "list" else self.unpacked
 
     @property
     def needs_rest(self) -> bool:

@@ -10,6 +10,9 @@ from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.loops.form import Assign, Statements
 from tidegate.sdk.portable.model import ParDo
 
+Column: TypeAlias = Literal["list", "pairs", "any"]
+"""What the column of values is. A list tells an error which element a loop is at; pairs are made when they are read."""
+
 
 class Shape(NamedTuple):
     """The properties of blocks, and of the run so far, that a variant of the loop is generated for.
@@ -19,6 +22,7 @@ class Shape(NamedTuple):
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
     that have emitted TimestampedValues so far. `inlined`: the links whose functions are not called: the loop contains
     their text. The number after the last link is that of the grouping at the end, whose function adds an element.
+    `column`: of the block's values, for a loop that ends in a grouping. `raw`: some of these may be TimestampedValues.
 
     It is a tuple because the loop for each block is looked up by it.
     """
@@ -32,6 +36,8 @@ class Shape(NamedTuple):
     checked: bool = False
     typed: bool = False
     inlined: frozenset[int] = frozenset()
+    column: Column = "any"
+    raw: bool = False
 
 
 FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]

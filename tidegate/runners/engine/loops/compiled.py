@@ -13,7 +13,6 @@ from typing import Any, Final
 from tidegate.runners.engine.loops.author_traceback import NamedForm, author_traceback, generator_error
 from tidegate.runners.engine.loops.form import At, Form
 from tidegate.runners.engine.loops.loop_tree import PreparedLoop, compile_loop
-from tidegate.sdk.data.block import Pairs
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()
@@ -25,8 +24,8 @@ class LoopPosition:
 
     link: int
     local: str
-    """The local that holds the link's input, or those that hold the items of a pair: `k, (n, x)`; or, for an
-    element that the loop has unpacked, `current(k, x)`."""
+    """The local that holds the link's input, or those that hold the items of a pair: `k, (n, x)`; or the expression of
+    an element that the loop has unpacked, by its index in a list."""
     frame: dict[str, Any]
     raised_here: bool
     """True if the engine's part of the line raised, and not a function of the author's."""
@@ -35,22 +34,19 @@ class LoopPosition:
     def element(self) -> Any:
         return self._value_of(ast.parse(self.local or f"v{self.link}", mode="eval").body)
 
-    @property
-    def index(self) -> int:
-        """The index of the element in the block, for a loop over the `rest` of its `values`."""
-        return len(self.frame["values"]) - length_hint(self.frame["rest"]) - 1
-
     def _value_of(self, names: ast.expr) -> Any:
         match names:
             case ast.Tuple(elts=parts):  # a pair that was never made
                 return tuple(map(self._value_of, parts))
-            case ast.Call(args=parts):
-                values = self.frame["values"]
-                if type(values) is Pairs:  # each of these is made when it is read
-                    return tuple(map(self._value_of, parts))
-                return values[self.index]
+            case ast.Subscript():  # one that the loop has unpacked
+                return self.frame["values"][current_index(self.frame["values"], self.frame["rest"])]
             case _:
                 return self.frame.get(ast.unparse(names))
+
+
+def current_index(values: list[Any], rest: Iterator[Any]) -> int:
+    """The index of the element that a loop over `rest`, the iterator of a list, is at."""
+    return len(values) - length_hint(rest) - 1
 
 
 class CompiledLoops:
