@@ -56,6 +56,20 @@ def test_a_lookup_sees_the_solution_as_the_round_found_it(runner: str) -> None:
     assert rounds(p, "IterateDelta") == (3, 0)
 
 
+def test_a_workset_may_be_several_collections_while_no_step_looks_up_the_solution(runner: str) -> None:
+    def step(_: Any, work: Any) -> Any:
+        updates = work | "add" >> tg.MapValues(lambda v: v + 1).with_output_types(PAIRS)
+        low = updates | "low" >> tg.Filter(lambda pair: pair[0] < 3)
+        high = updates | "high" >> tg.Filter(lambda pair: pair[0] > 3)
+        return updates, (low, high) | "both" >> tg.Flatten()
+
+    with TestPipeline(runner) as p:
+        solution = p | "solution" >> tg.Create([(1, 5), (2, 6), (9, 9)]).with_output_types(PAIRS)
+        work = p | "work" >> tg.Create([(1, 0), (3, 0), (4, 0)]).with_output_types(PAIRS)
+        found = (solution, work) | tg.IterateDelta(step, rounds=3, merge=sum)
+        assert_that(found, equal_to([(1, 11), (2, 6), (3, 1), (4, 6), (9, 9)]))
+
+
 def test_without_merge_an_update_takes_the_place_of_the_value(runner: str) -> None:
     def step(solution: Any, work: Any) -> Any:
         return work | tg.MapTuple(lambda k, n: (k, n // 2)).with_output_types(PAIRS)

@@ -34,6 +34,6 @@ def drop_dead(pipeline: Pipeline, results: frozenset[str] = frozenset()) -> tupl
             dropped.append(node)
     if not dropped:
         return pipeline, ()
-    outputs = {out.collection for node in live for out in node.outputs}
-    collections = tuple(c for c in pipeline.collections if c.id in outputs)
+    kept = needed.union(out.collection for node in live for out in node.outputs)
+    collections = tuple(c for c in pipeline.collections if c.id in kept)
     return replace(pipeline, nodes=tuple(reversed(live)), collections=collections), tuple(reversed(dropped))
