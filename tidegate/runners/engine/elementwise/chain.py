@@ -10,7 +10,7 @@ from tidegate.runners.engine.elementwise.codegen import generate
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
-from tidegate.runners.engine.elementwise.shape import Column, Fold, Shape, needs_each_time
+from tidegate.runners.engine.elementwise.shape import Column, Fold, Shape, needs_each_time, only_unpacks
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
 from tidegate.runners.engine.loops.compiled import LoopPosition, current_index
@@ -191,7 +191,7 @@ class Chain(Operator):
             checked=checked,
             typed=self.context.runtime_types,
             inlined=inlined,
-            column="any" if fold is None else _column(block.values),
+            column=_column(block.values) if only_unpacks(self.links, fold) else "any",
             raw=raw,
         )
         bodies = self._inlining.bodies if inlined else {}
@@ -209,7 +209,7 @@ class Chain(Operator):
     @cached_property
     def _takes_raw(self) -> bool:
         """Whether the loop does nothing with an element but unpack it, and has no use for its timestamp."""
-        return self.grouping is not None and not self.links and self.grouping.fold("same").unpacks
+        return self.grouping is not None and not self.links and only_unpacks((), self.grouping.fold("same"))
 
     def _may_repeat(self, block: Block) -> bool:
         """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link, argument
-from tidegate.runners.engine.elementwise.shape import Fold, Shape
+from tidegate.runners.engine.elementwise.shape import Fold, Shape, only_unpacks
 from tidegate.runners.engine.loops.form import (
     Assign,
     At,
@@ -22,7 +22,6 @@ from tidegate.runners.engine.loops.form import (
 )
 from tidegate.runners.engine.loops.inlined_body import InlinedBody
 from tidegate.sdk.authoring.dofn import Param
-from tidegate.sdk.windowing.assigners import element_dependent
 
 AT: Final = "len(values) - rest.__length_hint__() - 1"
 """The index of the current element."""
@@ -135,12 +134,11 @@ class LoopBuilder:
         """The variables of the fold if nothing else reads the elements, so that the loop assigns elements to these and
         to no local of its own; "" otherwise."""
         shape = self.shape
-        if self.fold is None or not self.fold.unpacks or shape.checked or shape.indexed or shape.column == "any":
+        if self.fold is None or shape.checked or shape.indexed or shape.column == "any":
             return ""
         if shape.timed and not shape.times_by_index:
             return ""
-        assigned = (link.form == "assign" and not element_dependent(link.windowing.assigner) for link in self.links)
-        return self.fold.key if all(assigned) else ""
+        return self.fold.key if only_unpacks(self.links, self.fold) else ""
 
     @property
     def element(self) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.loops.form import Assign, Statements
 from tidegate.sdk.portable.model import ParDo
+from tidegate.sdk.windowing.assigners import element_dependent
 
 Column: TypeAlias = Literal["list", "pairs", "any"]
 """What the column of values is. A list tells an error which element a loop is at; pairs are made when they are read."""
@@ -22,7 +23,7 @@ class Shape(NamedTuple):
     `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
     that have emitted TimestampedValues so far. `inlined`: the links whose functions are not called: the loop contains
     their text. The number after the last link is that of the grouping at the end, whose function adds an element.
-    `column`: of the block's values, for a loop that ends in a grouping. `raw`: some of these may be TimestampedValues.
+    `column`: of the block's values, for a loop that `only_unpacks` them. `raw`: some of these may be TimestampedValues.
 
     It is a tuple because the loop for each block is looked up by it.
     """
@@ -90,6 +91,14 @@ class Fold:
 def lookup(table: str) -> Statements:
     """The statements after which elements are added to a table."""
     return Assign("table", table), Assign("get", "table.get")
+
+
+def only_unpacks(links: Sequence[Link], fold: Fold | None) -> bool:
+    """Whether a loop does nothing with an element but unpack it and add it to a table: the links only assign windows,
+    by its timestamp."""
+    if fold is None or not fold.unpacks:
+        return False
+    return all(link.form == "assign" and not element_dependent(link.windowing.assigner) for link in links)
 
 
 def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
