@@ -205,7 +205,7 @@ def centres_by_hand(blocks: list[np.ndarray]) -> np.ndarray:
 def centres_by_loop(blocks: list[np.ndarray], options: list[str]) -> np.ndarray:
     """K-means as a pipeline."""
     p = tg.Pipeline(options=options)
-    known = p | "points" >> tg.Create(blocks).with_output_types(np.ndarray)
+    known = p | "points" >> tg.Create(blocks).with_output_types(np.ndarray) | tg.Reshuffle()
     start = p | "start" >> tg.Create([blocks[0][:CLUSTERS]]).with_output_types(np.ndarray)
 
     def step(centres: Any) -> Any:

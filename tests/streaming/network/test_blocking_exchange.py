@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import tidegate as tg
 from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.network.blocking_exchange import (
@@ -94,3 +95,14 @@ def test_a_restored_task_skips_a_subpartition_that_it_has_read(tmp_path: Path) -
     reader = SubpartitionReader(tmp_path, ID)
     reader.skip()
     assert reader.take() == CollectionStatus(ended=True)
+
+
+def test_what_all_tasks_read_is_stored_once(tmp_path: Path) -> None:
+    def with_files(_: int, numbers: list[int]) -> tuple[int, str]:
+        return sum(numbers), " ".join(sorted(path.name for path in tmp_path.rglob("run-*")))
+
+    p = tg.Pipeline(options=["--runner", "streaming", "--workers", "2", "--temp_dir", str(tmp_path)])
+    numbers = p | "numbers" >> tg.Create(range(5000))  # which both tasks read, a part each
+    shown = p | tg.Create(range(3000)) | tg.Reshuffle() | tg.Map(with_files, tg.AsList(numbers))
+    (result,) = set(shown.collect(limit=None))
+    assert result == (sum(range(5000)), "run-2.0.0 run-2.1.0")

@@ -2,6 +2,7 @@
 
 A subpartition is a file of frames with checksums. It gets its final name when it is complete, so that the output of a
 task that died is never read. Frames are not compressed: zlib takes several times as long as encoding, even at level 1.
+What is broadcast is stored once, in the subpartition of the first consumer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import contextlib
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Final
 from zlib import crc32
 
 from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, write_failure
@@ -35,12 +38,16 @@ class SubpartitionWriter:
 
     def write(self, block: Block) -> None:
         """Append elements. RunError when the disk is full; PicklingError for what can't be pickled."""
-        data = b"".join(encode_items([block]))
+        parts = encode_items([block])
+        size = check = 0
+        for part in parts:
+            size += len(part)
+            check = crc32(part, check)
         with self._as_run_error():
             if self._file is None:
                 self._file = open(self._path, "wb", opener=owner_only)  # noqa: SIM115
-            self._file.write(_HEAD.pack(len(data), crc32(data)))
-            self._file.write(data)
+            self._file.write(_HEAD.pack(size, check))
+            self._file.writelines(parts)
 
     def finish(self) -> None:
         """Complete the file. RunError when the disk is full."""
@@ -83,7 +90,7 @@ class SubpartitionTarget:
 class SubpartitionReader:
     """The receiving end: the blocks that a finished task has written, then the status that ends the collection.
 
-    `stored`: the channel for which they were written; `rounds`: in which rounds of a loop, 0 for none.
+    `stored`: the channel for which they were written, if not this one; `rounds`: in which rounds of a loop, 0 for none.
     """
 
     blocked = False
@@ -125,6 +132,13 @@ class SubpartitionReader:
     def skip(self) -> None:
         """Skip the blocks: the restored state of the task includes them."""
         self._frames = iter(())
+
+
+def stored_channel(channel: ChannelId, edge: Edge) -> ChannelId:
+    """The channel for which the blocks of a blocking channel are written: of a broadcast, the one to the first task."""
+    number = channel.edge if edge.files is None else edge.files
+    broadcast = edge.exchange is not None and edge.exchange.routing == "broadcast"
+    return replace(channel, edge=number, target=0 if broadcast else channel.target)
 
 
 def subpartition_file(channel: ChannelId, round: int = 0) -> str:

@@ -16,7 +16,7 @@ from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import SolutionUpdate, Step
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader, stored_channel
 from tidegate.runners.streaming.rounds.loop_solution import LoopSolution
 from tidegate.sdk.data.block import Block
 
@@ -88,4 +88,5 @@ def _blocks(job: Job, task: TaskId, step: Step, collection: str, directory: Path
         for id in job.topology.channels_into(task)
         if (edges[id.edge].target, edges[id.edge].received) == (step.id, collection)
     ]
-    return chain.from_iterable(SubpartitionReader(directory, id).blocks() for id in channels)
+    stored = [(id, stored_channel(id, edges[id.edge])) for id in channels]
+    return chain.from_iterable(SubpartitionReader(directory, *ids).blocks() for ids in stored)

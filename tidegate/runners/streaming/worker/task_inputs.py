@@ -6,7 +6,6 @@ The watermark of a collection is the minimum over the channels that carry it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -14,7 +13,7 @@ from tidegate.runners.checkpoint.task_ids import ChannelId
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.feedback.channel import FeedbackChannel
-from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader, stored_channel
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
@@ -139,8 +138,7 @@ def _may_change_values(env: TaskEnvironment) -> bool:
 
 
 def _reader(env: TaskEnvironment, id: ChannelId, edge: Edge) -> SubpartitionReader:
-    stored = None if edge.files is None else replace(id, edge=edge.files)
-    reader = SubpartitionReader(env.services.directory(), id, stored, env.stored_rounds(edge))
+    reader = SubpartitionReader(env.services.directory(), id, stored_channel(id, edge), env.stored_rounds(edge))
     if edge.turn == "solution":
         left = env.left
         assert left is not None

@@ -15,6 +15,7 @@ from tidegate.runners.plan import Edge, Step
 from tidegate.runners.streaming.network.blocking_exchange import (
     SubpartitionTarget,
     SubpartitionWriter,
+    stored_channel,
     subpartition_file,
 )
 from tidegate.runners.streaming.network.channels import OutputChannel
@@ -53,7 +54,7 @@ class TaskOutputs:
                     channel = self.channels[id] = pipelined(id)
                     channel.all_full = self._full
                     targets.append(channel)
-                else:
+                elif stored_channel(id, edge) == id:
                     self._subpartitions.append(_subpartition(env, id, edge))
                     targets.append(SubpartitionTarget(self._subpartitions[-1]))
             partitioner = Partitioner(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
