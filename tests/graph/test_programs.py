@@ -411,3 +411,23 @@ def test_a_library_gets_several_edges_and_the_values_of_vertices() -> None:
         "b": ("MultiGraph", None),
     }
     assert found(graph_of([("a", "b"), ("b", "a")], [("a", 5)]).local(seen))["a"] == ("DiGraph", 5)
+
+
+def test_ids_of_edges_and_of_vertices_may_have_several_types() -> None:
+    p = tg.Pipeline(options=["--runner", "direct"])
+    likes = p | "likes" >> tg.Create([("ann", 1), ("bob", 1), ("bob", 2)])
+    people = p | "people" >> tg.Create([("ann", 30), ("bob", 40)])
+    titles = p | "titles" >> tg.Create([(1, "Dune"), (2, "Emma")])
+    graph = Graph(likes, people)
+    for values in (graph.pagerank(), graph.degrees(), graph.connected_components()):
+        assert found(values | tg.Join.inner(titles)).keys() == {1, 2}
+
+
+def test_vertices_without_edges_may_have_ids_of_another_type() -> None:
+    components = graph_of([("a", "b")], [(7, None)]).connected_components()
+    assert found(components) == {"a": "a", "b": "a", 7: 7}
+
+
+def test_the_greatest_integer_of_64_bits_stays_an_id() -> None:
+    most = 2**63 - 1
+    assert found(graph_of([(most, most - 1)], []).connected_components()) == {most: most - 1, most - 1: most - 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -276,3 +277,21 @@ def test_importing_graphs_imports_no_numpy() -> None:
     shown = "print(before, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script + shown], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+@pytest.mark.parametrize(
+    "value", [np.timedelta64(3, "us"), np.timedelta64(3, "M"), np.timedelta64("NaT", "ns"), Decimal("sNaN")], ids=str
+)
+@pytest.mark.parametrize("arrays", [False, True])
+def test_weights_that_are_no_numbers_are_named_with_their_edge(value: Any, arrays: bool) -> None:
+    if not arrays:
+        graph: Any = graph_of([(1, 2, value)], [])
+    else:
+        graph = Graph.from_arrays(created([(np.array([1]), np.array([2]), np.array([value]))], tuple))
+    with pytest.raises(tg.RunError, match="takes numbers as the values of edges: the edge from 1 to 2 has the value"):
+        graph.shortest_paths(1).collect()
+
+
+def test_networkx_has_no_node_none() -> None:
+    with pytest.raises(tg.RunError, match="networkx has no node None: give the vertex another id, or use to="):
+        graph_of([(None, 1)], []).local(lambda g: dict.fromkeys(g, 0), "networkx").collect()

@@ -283,3 +283,11 @@ def test_recorded_files_are_removed_with_their_recorder(tmp_path: Path) -> None:
     assert list(run()) == [1]
     gc.collect()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_recorder_that_is_given_a_label_is_the_one_that_is_asked() -> None:
+    recorder = PaneRecorder()
+    with TestPipeline() as pipeline:
+        pipeline | tg.Create([1]) | "label" >> recorder
+    assert recorder.values() == [1]
+    assert recorder.label == "label"

@@ -249,7 +249,7 @@ def _numbered_integers(columns: list[npt.NDArray[np.int64]]) -> tuple[Column, li
     for column in places:
         occurs[column] = True
     if occurs.all():
-        return np.arange(least, least + span), places
+        return np.arange(span) + least, places  # the end of arange(least, least + span) may exceed 64 bits
     numbers = np.cumsum(occurs) - 1
     return np.flatnonzero(occurs) + least, [numbers[column] for column in places]
 
@@ -290,8 +290,10 @@ def _are_none(values: Sequence[Any]) -> bool:
 def _is_float(value: Any) -> bool:
     """Whether a value is a number that a float can be."""
     try:
-        return isinstance(value, (Real, Decimal, np.bool_)) and isinstance(float(value), float)
-    except OverflowError:
+        # NumPy calls its lengths of time integers, in units of their own.
+        number = isinstance(value, (Real, Decimal, np.bool_)) and not isinstance(value, np.timedelta64)
+        return number and isinstance(float(value), float)
+    except (OverflowError, ValueError):  # ValueError: a signaling NaN
         return False
 
 

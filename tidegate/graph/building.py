@@ -51,12 +51,11 @@ class GivenGraph(Transform):
         check_collection("edges", given)
         key = _check_edges(given)
         edges = given | Map(edge_of, name="edges").with_output_types(Edge)
-        mentioned = _mentioned(edges, key)
         if not vertices:
-            return Parts(edges, mentioned, _arrays(edges, None, self.directed))
+            return Parts(edges, _mentioned(edges, key), _arrays(edges, None, self.directed))
         check_collection("vertices", vertices[0])
         require_pairs(vertices[0], "Graph")
-        known = _known_vertices(vertices[0], mentioned)
+        known = _known_vertices(vertices[0], _mentioned(edges, hints.union((key, key_type(vertices[0])))))
         return Parts(edges, known, _arrays(edges, vertices[0], self.directed))
 
 
@@ -166,10 +165,10 @@ def _mentioned(edges: PCollection[Any], key: Any) -> PCollection[Any]:
 
 
 def _known_vertices(given: PCollection[Any], mentioned: PCollection[Any]) -> PCollection[Any]:
-    """All vertices: those given, and those that only edges mention."""
+    """All vertices: those given, and those that only edges mention, whose type of ids is that of all."""
     both: Any = (given, mentioned)
     one: Any = Map(one_vertex, name="vertices")
-    known: PCollection[Any] = both | CoGroupByKey() | one.with_output_types(pair_type(key_type(given), Any))
+    known: PCollection[Any] = both | CoGroupByKey() | one.with_output_types(pair_type(key_type(mentioned), Any))
     return known
 
 

@@ -23,6 +23,8 @@ def _networkx(graph: GraphArrays) -> Any:
     import networkx as nx
 
     ids = graph.listed_ids()
+    if any(id is None for id in ids):
+        raise ValueError("networkx has no node None: give the vertex another id, or use to='rustworkx' or to='igraph'")
     ends = list(zip(map(ids.__getitem__, graph.sources.tolist()), map(ids.__getitem__, graph.targets.tolist())))
     distinct = set(ends) if graph.directed else set(map(frozenset, ends))
     several = len(distinct) < len(ends)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.interactive.recorder import record, recorded, recording_directory
@@ -30,6 +30,11 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         self.per_window = per_window
         self._directory: Path | None = None
         self._pipeline: Pipeline | None = None
+
+    def with_label(self, label: str) -> Self:
+        """This recorder with another label; not a copy, since it is what is asked after the run."""
+        self.label = super().with_label(label).label
+        return self
 
     def expand(self, input: PCollection[Any]) -> None:
         if not isinstance(input, PCollection):

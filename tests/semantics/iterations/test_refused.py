@@ -329,3 +329,10 @@ def test_a_solution_needs_bounded_input_and_a_pair() -> None:
         _ = (stream, stream) | tg.IterateDelta(lambda solution, work: work)
     with pytest.raises(tg.BuildError, match=r"applies to a pair of PCollections, \(solution, workset\) \| tg.Iterate"):
         _ = (stream,) | "one" >> tg.IterateDelta(lambda solution, work: work)
+
+
+def test_a_name_that_a_loop_lacks_is_refused_with_those_that_it_has() -> None:
+    numbers = tg.Pipeline() | tg.Create([1])
+    loop: Any = numbers | tg.Iterate(lambda before: tg.Round(before, out={"odd": before, "even": before}), rounds=1)
+    with pytest.raises(tg.BuildError, match="the loop has no output 'od'; it has: odd, even"):
+        loop.out["od"]

@@ -68,6 +68,13 @@ class IterateResult(Generic[S]):
         )
 
 
+class LoopOutputs(dict[str, PCollection[Any]]):
+    """What leaves a loop early, by name. BuildError for a name that the loop doesn't have."""
+
+    def __missing__(self, name: object) -> NoReturn:
+        raise BuildError(f"the loop has no output {name!r}; it has: {', '.join(self) or 'none'}")
+
+
 def named_outputs(turn: Round[Any]) -> Mapping[str, PCollection[Any]]:
     """The collections that leave a loop, by name."""
     if not isinstance(turn.out, Mapping):
@@ -212,7 +219,7 @@ class Iterate(Transform, Generic[In, Out]):
         )
         result = like(input, results[: len(given)])
         if out or turn.again is not None:
-            return IterateResult(result, dict(zip(out, results[len(given) :], strict=True)))
+            return IterateResult(result, LoopOutputs(zip(out, results[len(given) :], strict=True)))
         return result
 
     def _check_end(self, conditions: Sequence[PCollection[Any]], until: PCollection[Any] | None) -> None:

@@ -13,7 +13,7 @@ from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.elementwise import Map, require_pairs
 from tidegate.sdk.primitives.grouping import CombinePerKey, checked_combiner, pair_type
-from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, Round, named_outputs
+from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, LoopOutputs, Round, named_outputs
 from tidegate.sdk.primitives.loop_body import OF_BODY, add_loop, before_round, check_body, checked_collection
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import compatibility
@@ -194,7 +194,7 @@ class IterateDelta(Transform, Generic[K, V, W]):
             changed=None if self.changed is None else UserFn.of(self.changed, name_of(self.changed)),
         )
         if out or turn.again is not None:
-            return IterateResult(results[0], dict(zip(out, results[2:], strict=True)))
+            return IterateResult(results[0], LoopOutputs(zip(out, results[2:], strict=True)))
         return results[0]
 
     def _one_value(self, pcoll: PCollection[Any], name: str) -> PCollection[Any]:
