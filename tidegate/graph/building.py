@@ -173,7 +173,7 @@ def _known_vertices(given: PCollection[Any], mentioned: PCollection[Any]) -> PCo
 
 
 def _arrays(edges: PCollection[Any], vertices: PCollection[Any] | None, directed: bool) -> PCollection[Any]:
-    """The graph as arrays; they are not made unless an algorithm reads them."""
+    """The graph as arrays."""
     blocks = edges | BatchElements(max_batch_size=BLOCK, name="edge batches")
     edge_blocks = blocks | Map(_edge_block, name="edge blocks").with_output_types(tuple)
     if vertices is None:
@@ -188,7 +188,7 @@ def _joined(edges: PCollection[Any], vertices: PCollection[Any] | None, directed
     return edges.pipeline | Impulse() | join.with_output_types(Any)
 
 
-def _edge_block(edges: Any) -> Any:  # these import NumPy where they run, for graphs whose arrays nobody reads
+def _edge_block(edges: Any) -> Any:  # these import NumPy where they run, since importing graphs doesn't
     from tidegate.graph.arrays import edge_block
 
     return edge_block(edges)
