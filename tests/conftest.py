@@ -39,6 +39,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Scripts start background jobs with SIGINT ignored; child processes of the tests would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+os.environ.pop("PYTHONUNBUFFERED", None)
+"""With it, Python writes a line and its end separately, and processes that print to one pipe mix their lines."""
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")

@@ -788,6 +788,19 @@ def test_check_warns_of_steps_without_a_reader(folder: Path) -> None:
     )
 
 
+def test_check_warns_of_a_transform_without_a_reader_but_not_of_its_unread_parts(folder: Path) -> None:
+    (folder / "partly.py").write_text(
+        "import tidegate as tg\nfrom tidegate.graph import Graph\n\n"
+        "pipeline = tg.Pipeline()\n"
+        "graph = Graph(pipeline | tg.Create([(1, 2)]))\n"
+        "graph.degrees() | tg.Map(print)\n"
+        "graph.in_degrees()\n"
+    )
+    done = tidegate("check", "partly.py")
+    assert done.exit_code == 0
+    assert done.stderr == "warning: 'in_degrees' is left out: nothing reads its result\n"
+
+
 @pytest.mark.parametrize("name", ["click", "importlib", "tidegate", "site-packages", "a b", "wörk 🌊", "tests"])
 def test_the_frames_of_the_author_are_shown_for_any_name_of_the_folder(tmp_path: Path, name: str) -> None:
     folder = tmp_path / name

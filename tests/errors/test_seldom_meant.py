@@ -260,3 +260,12 @@ def test_a_pipeline_with_a_used_step_causes_no_warning_about_dropped_steps() -> 
         elements | tg.CombinePerElement(len)
         elements | tg.Map(str.upper)
     assert p.result.state is tg.PipelineState.DONE
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loop_whose_steps_are_none_of_the_authors_functions_is_not_dropped_and_causes_no_warning() -> None:
+    p = tg.Pipeline()
+    p | tg.Create([("a", 1)]) | "loop" >> tg.Iterate(lambda pairs: pairs | tg.Reshuffle(), rounds=3)
+    result = p.run()
+    result.wait_until_finish()
+    assert result.metrics().counter("rounds", step="loop") == 3

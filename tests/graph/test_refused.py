@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -277,6 +278,30 @@ def test_importing_graphs_imports_no_numpy() -> None:
     shown = "print(before, 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script + shown], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
+
+
+def test_functions_of_single_vertices_need_no_numpy(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        """
+import sys
+
+sys.modules["numpy"] = None
+
+import tidegate as tg
+from tidegate.graph import Graph
+
+with tg.Pipeline() as p:
+    graph = Graph(p | tg.Create([(1, 2), (2, 3)]))
+    far = graph.reverse().pregel(lambda n, edge: n + 1, max, lambda n, got: max(n, got), start=lambda id, value: 0)
+    far | tg.combiners.ToList() | tg.Map(sorted) | tg.Map(print)
+    graph.degrees() | "listed" >> tg.combiners.ToList() | "sorted" >> tg.Map(sorted) | "print" >> tg.Map(print)
+"""
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (sorted(done.stdout.splitlines()), done.stderr) == (
+        ["[(1, 1), (2, 2), (3, 1)]", "[(1, 2), (2, 1), (3, 0)]"],
+        "",
+    )
 
 
 @pytest.mark.parametrize(

@@ -250,12 +250,11 @@ def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> Non
 
 
 def _check(found: Target, options: PipelineOptions) -> None:
-    from tidegate.runners.planner.explain import warnings
+    from tidegate.runners.planner.explain import left_out, warnings
 
     pipeline, runner = found.sealed(options), found.runner(options)
     plan = runner.plan(pipeline, options)
-    left_out = [f"{d.step!r} is left out: {d.reason}" for d in plan.decisions if d.choice == "dropped"]
-    found_warnings = [*runner.check(pipeline, options), *warnings(plan), *left_out]
+    found_warnings = [*runner.check(pipeline, options), *warnings(plan), *left_out(pipeline, plan)]
     for warning in dict.fromkeys(found_warnings):
         click.echo(f"warning: {warning}", err=True)
     steps = counted(len(pipeline.nodes), "step")

@@ -12,6 +12,7 @@ from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import CombinePerKey, FlatMap, Flatten, Map, pair_type
 from tidegate.sdk.primitives.elementwise import require_pairs
+from tidegate.sdk.steps.purity import pure_steps
 from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.typehints import compatibility, hints
 from tidegate.sdk.windowing.assigners import GlobalWindows
@@ -47,7 +48,10 @@ class GivenGraph(Transform):
         return "Graph"
 
     def expand(self, input: Sequence[PCollection[Any]]) -> Parts:
-        given, *vertices = input
+        with pure_steps():
+            return self._parts(*input)
+
+    def _parts(self, given: PCollection[Any], *vertices: PCollection[Any]) -> Parts:
         check_collection("edges", given)
         key = _check_edges(given)
         edges = given | Map(edge_of, name="edges").with_output_types(Edge)
@@ -71,9 +75,12 @@ class GivenArrays(Transform):
 
     def expand(self, input: Sequence[PCollection[Any]]) -> Parts:
         need_numpy("Graph.from_arrays")
+        with pure_steps():
+            return self._parts(*input)
+
+    def _parts(self, given: PCollection[Any], *more: PCollection[Any]) -> Parts:
         from tidegate.graph import arrays
 
-        given, *more = input
         check_collection("edges", given)
         blocks = given | Map(arrays.given_edges, name="edge blocks").with_output_types(tuple)
         edges = blocks | FlatMap(arrays.edges_of, name="edges").with_output_types(Edge)
@@ -100,7 +107,8 @@ class DerivedGraph(Transform):
 
     def expand(self, input: Sequence[PCollection[Any]]) -> Parts:
         edges, vertices = self.derive(*input)
-        return Parts(edges, vertices, _arrays(edges, vertices, self.directed))
+        with pure_steps():
+            return Parts(edges, vertices, _arrays(edges, vertices, self.directed))
 
 
 class CountedEdges(Transform):
@@ -116,6 +124,10 @@ class CountedEdges(Transform):
 
     def expand(self, input: Sequence[PCollection[Any]]) -> PCollection[tuple[Any, int]]:
         edges, vertices = input
+        with pure_steps():
+            return self._counts(edges, vertices)
+
+    def _counts(self, edges: PCollection[Any], vertices: PCollection[Any]) -> PCollection[tuple[Any, int]]:
         key = key_type(vertices)
         none = vertices | Keys() | Map(_no_edge, name="none").with_output_types(pair_type(key, int))
         ends = edges | FlatMap(self.of, name="ends").with_output_types(key)
@@ -144,10 +156,11 @@ def key_type(pairs: PCollection[Any]) -> Any:
 
 def induced(edges: PCollection[Any], kept: PCollection[Any]) -> PCollection[Any]:
     """The edges between vertices that are kept."""
-    leaving = keyed_edges(edges, by_source, "by source") | Join.inner(kept, name="source is kept")
-    entering = leaving | Map(_by_target_again, name="by target").with_output_types(pair_type(Any, Edge))
-    both = entering | Join.inner(kept, name="target is kept")
-    return both | Map(_edge_of_joined, name="kept edges").with_output_types(Edge)
+    with pure_steps():
+        leaving = keyed_edges(edges, by_source, "by source") | Join.inner(kept, name="source is kept")
+        entering = leaving | Map(_by_target_again, name="by target").with_output_types(pair_type(Any, Edge))
+        both = entering | Join.inner(kept, name="target is kept")
+        return both | Map(_edge_of_joined, name="kept edges").with_output_types(Edge)
 
 
 def _by_target_again(joined: tuple[Any, tuple[Edge[Any, Any], Any]]) -> tuple[Any, Edge[Any, Any]]:
@@ -173,7 +186,7 @@ def _known_vertices(given: PCollection[Any], mentioned: PCollection[Any]) -> PCo
 
 
 def _arrays(edges: PCollection[Any], vertices: PCollection[Any] | None, directed: bool) -> PCollection[Any]:
-    """The graph as arrays."""
+    """The graph as arrays, which are made only if something reads them."""
     blocks = edges | BatchElements(max_batch_size=BLOCK, name="edge batches")
     edge_blocks = blocks | Map(_edge_block, name="edge blocks").with_output_types(tuple)
     if vertices is None:
@@ -188,7 +201,7 @@ def _joined(edges: PCollection[Any], vertices: PCollection[Any] | None, directed
     return edges.pipeline | Impulse() | join.with_output_types(Any)
 
 
-def _edge_block(edges: Any) -> Any:  # these import NumPy where they run, since importing graphs doesn't
+def _edge_block(edges: Any) -> Any:  # these import NumPy where they run, which they do only if arrays are read
     from tidegate.graph.arrays import edge_block
 
     return edge_block(edges)

@@ -36,6 +36,7 @@ from tidegate.graph.programs import GraphPrograms
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Filter, Map, MapTuple, pair_type
+from tidegate.sdk.steps.purity import pure_steps
 from tidegate.sdk.steps.transform import pipeline_of
 from tidegate.transforms.grouping.join import Join
 
@@ -96,7 +97,8 @@ class Graph(GraphAlgorithms[K, V, E], GraphPrograms[K, V, E]):
         """The graph with each edge in the other direction."""
 
         def derive(edges: PCollection[Any], vertices: PCollection[Any]) -> Any:
-            return edges | Map(turned, name="turned").with_output_types(edges.element_type), vertices
+            with pure_steps():
+                return edges | Map(turned, name="turned").with_output_types(edges.element_type), vertices
 
         return self._derived("reverse", name, derive)
 
@@ -160,13 +162,11 @@ class Graph(GraphAlgorithms[K, V, E], GraphPrograms[K, V, E]):
         def derive(edges: PCollection[Any], vertices: PCollection[Any], cores: PCollection[Any]) -> Any:
             if isinstance(k, bool) or not isinstance(k, int) or k < 0:
                 raise BuildError(f"k is a number of neighbours, at least 0, not {shorten(k)}")
-            inside = cores | Filter(InCore(k), name="core")
-            kept = (
-                vertices
-                | Join.inner(inside)
-                | Map(vertex_of_joined, name="vertices").with_output_types(vertices.element_type)
-            )
-            return induced(edges, kept), kept
+            of_joined = Map(vertex_of_joined, name="vertices").with_output_types(vertices.element_type)
+            with pure_steps():
+                inside = cores | Filter(InCore(k), name="core")
+                kept = vertices | Join.inner(inside) | of_joined
+                return induced(edges, kept), kept
 
         return self._derived("k_core", name, derive, core)
 

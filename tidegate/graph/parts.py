@@ -18,7 +18,7 @@ E = TypeVar("E")
 
 
 class GraphParts(Generic[K, V, E]):
-    """Edges, vertices, and the arrays of both, which algorithms read."""
+    """Edges, vertices, and the arrays of both, which are made only if an algorithm reads them."""
 
     edges: PCollection[Edge[K, E]]
     """The edges, as `Edge`."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import tidegate as tg
 from tidegate.sdk.portable.fingerprint import fingerprint
+from tidegate.sdk.steps.purity import pure_steps
 
 PAIRS = tuple[int, int]
 
@@ -25,3 +28,16 @@ def test_joins_and_loops_keep_the_fingerprints_that_were_stored() -> None:
     _ = left | "loop" >> tg.Iterate(lambda x: x | "same" >> tg.Filter(bool), rounds=2)
     parts = fingerprint(p.portable())
     assert {part: parts[part] for part in STORED} == STORED
+
+
+def test_a_step_that_need_not_run_has_the_fingerprint_of_one_that_must() -> None:
+    def parts(pure: bool) -> dict[str, str]:
+        p = tg.Pipeline("steps")
+        numbers = p | "numbers" >> tg.Create([1])
+        with pure_steps() if pure else nullcontext():
+            _ = numbers | "same" >> tg.Filter(bool)
+            _ = numbers | "loop" >> tg.Iterate(lambda x: x | "in it" >> tg.Filter(bool), rounds=2)
+        assert p.portable().nodes[1].pure is pure
+        return fingerprint(p.portable())
+
+    assert parts(True) == parts(False)

@@ -142,7 +142,7 @@ def test_the_death_of_a_forked_job_is_reported(tmp_path: Path) -> None:
         tmp_path,
         """
 try:
-    run(lambda p: print_each(p, [1], lambda value: os.kill(os.getppid(), signal.SIGKILL)))
+    run(lambda p: p | tg.Create([1]) | tg.Map(lambda value: os.kill(os.getppid(), signal.SIGKILL)))
 except tg.RunError as error:
     print(error)
 """,

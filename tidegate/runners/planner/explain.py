@@ -30,6 +30,7 @@ from tidegate.sdk.portable.model import (
     Lookup,
     Node,
     ParDo,
+    Pipeline,
     Read,
     TestStream,
     Write,
@@ -140,6 +141,22 @@ def warnings(plan: Plan) -> Iterator[str]:
                             f"{node.label!r} groups the panes of {before.label!r}, which accumulate and may fire more "
                             "than once: values are counted again with every pane"
                         )
+
+
+def left_out(pipeline: Pipeline, plan: Plan) -> Iterator[str]:
+    """Warnings about steps of the author of which no part runs; `pipeline` has all nodes, the plan those that run."""
+    reasons = {each.step: each.reason for each in plan.decisions if each.choice == "dropped"}
+    composites = {node.composite for node in pipeline.nodes} - {""}
+
+    def applied(node: Node) -> str:
+        around = [each for each in composites if f"{node.composite}/".startswith(f"{each}/")]
+        return min(around, key=len, default=node.label)
+
+    running = {applied(node) for node in pipeline.nodes if node.label not in reasons}
+    dropped = {applied(node): reasons[node.label] for node in pipeline.nodes if node.label in reasons}
+    for step, reason in dropped.items():
+        if step not in running:
+            yield f"{step!r} is left out: {reason}"
 
 
 def _groupings_before(plan: Plan, collection: str) -> Iterator[GroupByKey | CombinePerKey]:

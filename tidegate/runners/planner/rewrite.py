@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tidegate.sdk.portable.model import Feedback, Flatten, Iterate, Node, ParDo, Pipeline, Write, side_inputs
+from tidegate.sdk.portable.effects import has_effects
+from tidegate.sdk.portable.model import Flatten, Node, Pipeline, side_inputs
 
 
 def emitted_as(pipeline: Pipeline, collection: str) -> Iterator[str]:
@@ -21,13 +22,14 @@ def emitted_as(pipeline: Pipeline, collection: str) -> Iterator[str]:
 def drop_dead(pipeline: Pipeline, results: frozenset[str] = frozenset()) -> tuple[Pipeline, tuple[Node, ...]]:
     """The pipeline without the nodes whose results no node reads; and those nodes. `results` are read elsewhere.
 
-    A ParDo or a loop and all of its inputs stay even so, since the author's functions may have side effects.
+    A ParDo that isn't pure or a loop and all of its inputs stay even so, since the author's functions may have side
+    effects.
     """
     needed = set(results)
     live: list[Node] = []
     dropped: list[Node] = []
     for node in reversed(pipeline.nodes):
-        if isinstance(node, (ParDo, Write, Iterate, Feedback)) or any(out.collection in needed for out in node.outputs):
+        if has_effects(node) or any(out.collection in needed for out in node.outputs):
             live.append(node)
             needed.update(node.inputs, (ref.collection for ref in side_inputs(node)))
         else:

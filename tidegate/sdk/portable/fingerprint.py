@@ -27,13 +27,13 @@ _BATCH: Final = 4096
 _NOT_IN_DIGEST: Final = frozenset(
     {
         *("label", "composite", "numbered", "commit_by", "forks_safely", "replayable", "rate_limit", "discovers"),
-        *("divides", "cogroups", "needs", "takes_columns", "takes_conditions", "stamps_by", "state_of"),
+        *("divides", "cogroups", "needs", "takes_columns", "takes_conditions", "stamps_by", "state_of", "pure"),
     }
 )
 """The fields of nodes that are names, or say only how a step is run."""
 
 _ADDED_TO_NODES: Final = frozenset(
-    {"takes_columns", "takes_conditions", "columns", "conditions", "stamps_by", "state_of"}
+    {"takes_columns", "takes_conditions", "columns", "conditions", "stamps_by", "state_of", "pure"}
 )
 """The fields that nodes in loops have got since the first fingerprints of these; all of them say how a step is run."""
 

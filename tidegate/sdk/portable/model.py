@@ -192,8 +192,8 @@ class ParDo(NodeBase):
     `emits` is "plain" if the function provably never emits a TimestampedValue, TaggedOutput or WindowedValue, so that
     the engine need not check. `keeps_key`: input and output are pairs with the same key. `calls`: the function is not
     called by the loop over a block, but beside the stream. `stamps_by`: it passes elements on with the value of this
-    field as their timestamp, reads no other one, and may fail only if that is NULL.
-    `state_of` describes what the state of a relational step is made of, beside the types of its cells.
+    field as their timestamp, reads no other one, and may fail only if that is NULL. `state_of` describes what the state
+    of a relational step is made of, beside the types of its cells. `pure`: the function has no side effects.
     """
 
     fn: UserFn
@@ -212,6 +212,7 @@ class ParDo(NodeBase):
     calls: AsyncCalls | None = None
     stamps_by: str | None = None
     state_of: str = ""
+    pure: bool = False
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)
@@ -224,9 +225,7 @@ class ParDo(NodeBase):
     @property
     def sees_window(self) -> bool:
         """Whether the function is called once per element and window (SEMANTICS, Windows)."""
-        if self.stateful or any(param.kind == "window" for param in self.params):
-            return True
-        return any(True for _ in self.side_inputs)
+        return self.stateful or bool(self.side_inputs) or any(param.kind == "window" for param in self.params)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.code_parts import code_of, map_code
-from tidegate.sdk.portable.integrity import with_bodies
-from tidegate.sdk.portable.model import Environment, Feedback, Iterate, Node, ParDo, Pipeline, Write
+from tidegate.sdk.portable.effects import has_effects
+from tidegate.sdk.portable.model import Environment, Feedback, Iterate, Node, Pipeline, Write
 from tidegate.sdk.portable.values import Values
 from tidegate.sdk.secrets.redaction import redacted
 from tidegate.sdk.user_code.frames import Where
@@ -65,7 +65,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
 
 def warn_if_idle(pipeline: Pipeline) -> None:
     """Warn the author of a pipeline that is about to run if all its steps will be dropped."""
-    if pipeline.nodes and not any(isinstance(node, (ParDo, Write)) for node in with_bodies(pipeline.nodes)):
+    if pipeline.nodes and not any(map(has_effects, pipeline.nodes)):
         last = pipeline.nodes[-1]
         warn(
             f"the pipeline {pipeline.name!r} does nothing: no step reads what {last.label!r} makes, so that step and "

@@ -15,6 +15,7 @@ from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives.exception_handling import DEAD_LETTER, Handled
 from tidegate.sdk.primitives.multi_output import MultiOutput
+from tidegate.sdk.steps.purity import are_pure
 from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints import compatibility, hints, signatures
 from tidegate.sdk.user_code.bytecode import emits_plain
@@ -159,6 +160,7 @@ class ElementStep(Transform, Generic[E, R]):
             dead_letters=dead,
             keeps_key=self.keeps_key,
             stamps_by=self.stamps_by,
+            pure=are_pure(),
             emits="plain" if emits_plain(self.fn, self.form) else "any",
             **fields,
         )
