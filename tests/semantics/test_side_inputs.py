@@ -98,6 +98,19 @@ def test_side_inputs_of_every_element_wise_step_and_of_combines(runner: str) -> 
         assert_that(top, equal_to([[2, 3]]))
 
 
+def test_elements_wait_for_the_side_inputs_of_side_inputs(runner: str) -> None:
+    with TestPipeline(runner) as p:
+        pairs = p | tg.Create([(1, 1), (2, 2)]) | "pairs" >> tg.Map(tuple)
+        more = (
+            p
+            | "more" >> tg.Create([(1, 10)])
+            | tg.MapTuple(lambda key, n, known: (key, n + len(known)), tg.AsList(pairs))
+        )
+        grouped = (pairs, more) | tg.Flatten() | tg.GroupByKey() | tg.MapValues(sorted)
+        found = more | "found" >> tg.Map(lambda pair, groups: (pair, sorted(groups)), tg.AsList(grouped))
+        assert_that(found, equal_to([((1, 12), [(1, [1, 12]), (2, [2])])]))
+
+
 def test_a_side_input_of_another_pipeline_is_refused_when_built() -> None:
     other = TestPipeline() | tg.Create([1])
     with pytest.raises(tg.BuildError, match="same pipeline"):

@@ -209,10 +209,9 @@ class Pipeline(Applier):
         A run of it neither reads nor overwrites the state of this pipeline's runs. `runner` and `run_for` override
         this pipeline's."""
         PipelineUsage.used = True
-        self._builder.check_readable(pcoll.id)
+        leading = self._builder.leading_to(pcoll.id)
         part = Pipeline(options=self.options, name=self.name)
         part._settings = self._settings.for_preview(runner, run_for)
-        leading = self._steps.leading_to(pcoll.id)
         made = {out.collection for node in leading for out in node.outputs}
         part._builder.steps = part._steps = AppliedSteps(
             leading,

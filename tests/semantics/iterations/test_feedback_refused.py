@@ -24,6 +24,11 @@ def feedback(function: Any, **arguments: Any) -> Callable[[Any], object]:
 
 CASES: dict[str, tuple[Callable[[Any], object], str]] = {
     "no function": (feedback(3), "Feedback takes a function of a PCollection, not 3"),
+    "a body of two arguments": (
+        feedback(lambda x, out: x),
+        "a body is called with the collection that goes round, and <lambda>(x, out) can't be called so: missing a "
+        "required argument: 'out'",
+    ),
     "hops of a kind": (feedback(body, max_hops=2.0), "max_hops is a number, not 2.0"),
     "less than no hops": (feedback(body, max_hops=-1), "max_hops is at least 0, not -1"),
     "size of a kind": (

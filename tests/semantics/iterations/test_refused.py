@@ -45,6 +45,16 @@ CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         "strict fails loops whose condition is not met in time, and this one has none: give until=…",
     ),
     "no function": (iterate(3), "Iterate takes a function of a PCollection, not 3"),
+    "a body of two variables": (
+        lambda p, x: (x, x) | tg.Iterate(lambda a, b: (b, a), rounds=2),
+        "a body is called with what Iterate is applied to, several collections being one tuple or dict, and "
+        "<lambda>(a, b) can't be called so: missing a required argument: 'b'",
+    ),
+    "a condition of one argument": (
+        iterate(plus_one, until=lambda new: new),
+        "until is called with what a round takes and what it returns, and <lambda> can't be called so: it takes one "
+        "argument",
+    ),
     "no collection": (
         iterate(lambda x: 3),
         "<lambda> must return what the next round takes, a PCollection, and returned 3",
@@ -226,6 +236,30 @@ def test_a_collection_of_a_body_can_t_be_used_outside() -> None:
         inner[0].collect()
 
 
+@pytest.mark.parametrize("loop", [tg.Iterate, tg.Feedback])
+@pytest.mark.parametrize("look", [lambda x: x.head(3), lambda x: (x | tg.Map(str)).collect(run_for=1)])
+def test_a_body_can_t_look_at_what_its_rounds_have(loop: Any, look: Any) -> None:
+    def body(x: Any) -> Any:
+        return look(x)
+
+    ends = {"rounds": 2} if loop is tg.Iterate else {}
+    assert "exists only in the rounds of a loop, and nothing runs while the loop's body is called" in refusal(
+        lambda p, x: x | loop(body, **ends)
+    )
+
+
+def test_a_body_can_look_at_what_is_outside() -> None:
+    seen = []
+
+    def body(x: Any) -> Any:
+        seen.append(numbers.collect(runner="direct"))
+        return x
+
+    numbers = tg.Pipeline() | tg.Create([1, 2])
+    _ = numbers | tg.Iterate(body, rounds=2)
+    assert seen == [[1, 2]]
+
+
 def test_a_refused_loop_leaves_nothing_in_the_pipeline() -> None:
     p = tg.Pipeline()
     numbers = p | tg.Create([1])
@@ -257,6 +291,10 @@ DELTA_CASES: dict[str, tuple[Callable[[tg.Pipeline, Any], object], str]] = {
         "the names in out are non-empty strings, not 1",
     ),
     "no function": (delta(3), "IterateDelta takes a function of a Solution and a PCollection, not 3"),
+    "a body of one argument": (
+        delta(lambda known: known),
+        "a body is called with the Solution and the workset, and <lambda> can't be called so: it takes one argument",
+    ),
     "less than no rounds": (delta(min, rounds=-1), "rounds is at least 0, not -1"),
     "rounds of a kind": (delta(min, rounds="2"), "rounds is a number, not '2'"),
     "changed of a kind": (delta(min, changed=0.1), "changed is a function of the old and the new value, not 0.1"),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeVar
 
-from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, are_bounded, capture, in_loop
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.integrity import reads, with_bodies
 from tidegate.sdk.primitives.iteration import Round
-from tidegate.sdk.primitives.loop_body import OF_BODY, check_body, checked_collection, checked_outputs
+from tidegate.sdk.primitives.loop_body import check_body, check_takes, checked_collection, checked_outputs
 from tidegate.sdk.primitives.multi_output import MultiOutput
 from tidegate.sdk.relational.relations import Compute
 from tidegate.sdk.steps.builder import Body, reads_round
@@ -55,7 +54,7 @@ class Feedback(Transform, Generic[T]):
             raise BuildError(f"max_hops is a number, not {shorten(max_hops)}")
         if max_hops is not None and max_hops < 0:
             raise BuildError(f"max_hops is at least 0, not {max_hops}")
-        refuse_injection(body, OF_BODY)
+        check_takes(body, "a body", 1, "the collection that goes round")
         self.body = body
         self.max_backlog = _size(max_backlog)
         self.max_hops = max_hops

@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Generic, NoReturn, TypeVar, overload
 
-from tidegate.sdk.authoring.dofn import refuse_injection
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, capture
 from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.loop_body import (
-    OF_BODY,
     add_loop,
     before_round,
     check_body,
     check_names,
+    check_takes,
     checked_collection,
     checked_outputs,
     like,
@@ -149,8 +148,9 @@ class Iterate(Transform, Generic[In, Out]):
                 f"until is tg.Settled(by=…), tg.Empty() or a function of what a round takes and what it returns, not "
                 f"{shorten(until)}"
             )
-        refuse_injection(body, OF_BODY)
-        refuse_injection(until, "until is called while the pipeline is built: ask for it in the functions of its steps")
+        check_takes(body, "a body", 1, "what Iterate is applied to, several collections being one tuple or dict")
+        if not isinstance(until, Until | None):
+            check_takes(until, "until", 2, "what a round takes and what it returns")
         self.body = body
         self.rounds = rounds
         self.until = until

@@ -14,7 +14,7 @@ from tidegate.sdk.portable.loop_variable import LoopVariable
 from tidegate.sdk.primitives.elementwise import Map, require_pairs
 from tidegate.sdk.primitives.grouping import CombinePerKey, checked_combiner, pair_type
 from tidegate.sdk.primitives.iteration import MANY_ROUNDS, IterateResult, LoopOutputs, Round, named_outputs
-from tidegate.sdk.primitives.loop_body import OF_BODY, add_loop, before_round, check_body, checked_collection
+from tidegate.sdk.primitives.loop_body import add_loop, before_round, check_body, check_takes, checked_collection
 from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import compatibility
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
@@ -122,7 +122,7 @@ class IterateDelta(Transform, Generic[K, V, W]):
             raise BuildError(f"rounds is at least 0, not {rounds}")
         if changed is not None and not callable(changed):
             raise BuildError(f"changed is a function of the old and the new value, not {shorten(changed)}")
-        refuse_injection(body, OF_BODY)
+        check_takes(body, "a body", 2, "the Solution and the workset")
         refuse_injection(changed, "changed is called with two values only")
         self.body = body
         self.rounds = rounds

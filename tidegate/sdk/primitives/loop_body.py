@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from tidegate.sdk.authoring.dofn import called, refuse_injection, signature_or_none
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
@@ -18,8 +19,18 @@ if TYPE_CHECKING:
     from tidegate.sdk.steps.builder import Body
 
 
-OF_BODY: Final = "a body is called while the pipeline is built: ask for it in the functions of its steps"
-"""Why nothing is injected into a body."""
+def check_takes(fn: Any, what: str, arguments: int, given: str) -> None:
+    """Raise BuildError unless a function of a loop, which is its `what`, takes so many arguments, which are `given`."""
+    refuse_injection(fn, f"{what} is called while the pipeline is built: ask for it in the functions of its steps")
+    signature = signature_or_none(fn)
+    if signature is None:
+        return
+    try:
+        signature.bind(*range(arguments))
+    except TypeError as error:
+        raise BuildError(
+            f"{what} is called with {given}, and {called(fn, signature)} can't be called so: {error}"
+        ) from None
 
 
 def parts_of(value: Any) -> list[tuple[str, Any]]:

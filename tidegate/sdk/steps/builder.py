@@ -118,6 +118,18 @@ class StepBuilder:
             )
         raise BuildError(_removed(id))
 
+    def leading_to(self, id: str) -> list[nodes.Node]:
+        """The nodes upstream of a collection; BuildError if they can't be run by themselves."""
+        self.check_readable(id)
+        leading = self.steps.leading_to(id)
+        made = {out.collection for node in leading for out in node.outputs}
+        if {id, *(each for node in leading for each in reads(node))} - made:
+            raise BuildError(
+                f"PCollection({id!r}) exists only in the rounds of a loop, and nothing runs while the loop's body is "
+                "called. To look at what all rounds put in it, return it from the body: tg.Round(new, out={...})"
+            )
+        return leading
+
     def capture(self, variables: Sequence[PValue], build: Callable[[], T]) -> tuple[T, Body]:
         """Call `build`, which applies the steps of a loop's body to `variables`, and take them out of the pipeline.
 

@@ -274,9 +274,10 @@ class Execution:
             if level in by_producer or (level == levels.count - 1 and self._frame_schemas):
                 frame = frame.persist()
                 self._persisted.append(frame)
-                self._stored |= {number: StoredRows((frame,)) for number in by_producer.get(level, ())}
-                if level in by_producer:
-                    frame = frame.where(f"edge NOT IN ({', '.join(map(str, persisted))})")
+                stored = by_producer.get(level, ())
+                self._stored |= {number: StoredRows((frame,)) for number in stored}
+                if stored:  # what earlier actions have persisted passes through, to later levels of this one
+                    frame = frame.where(f"edge NOT IN ({', '.join(map(str, stored))})")
         self._last_level_rows = frame
         return frame
 
